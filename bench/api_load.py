@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from penstock.client.sse import Reader
+from penstock.client.subscription import EventReader
 from penstock.errors import ExternalError, InternalError
 
 JOB = "popular"
@@ -113,7 +113,7 @@ async def subscribed(port: int, subscribers: int, seconds: float) -> Heard:
             request = f"GET /jobs/{JOB}/events?since={since} HTTP/1.0\r\nHost: localhost\r\n\r\n"
             writer.write(request.encode())
             await _head(reader)
-            events = Reader()
+            events = EventReader()
             while piece := await reader.read(1 << 16):
                 for event in events.read(piece):
                     if event.kind == "rows" and event.id is not None:

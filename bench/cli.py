@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.benchmark import Benchmark, Told
 from bench.findings import Finding
 from bench.peers import command as peers_command
-from penstock.cli.entry import entered
+from penstock.cli.entry import run_cli
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -350,4 +350,4 @@ def spelled(value: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point. Always leaves with SystemExit."""
-    entered(bench_app, arguments, "./run bench")
+    run_cli(bench_app, arguments, "./run bench")

@@ -42,7 +42,7 @@ def main(log: Path, folder: Path) -> None:
         def watch(report: EpochReport) -> None:
             nonlocal directory
             directory = directory or engine.state
-            end = directory.recorded_end(report.epoch) or Offset()
+            end = directory.records.read_end(report.epoch) or Offset()
             told = {
                 "at": report.committed_at,
                 "offsets": end.at.get("clicks", {}),

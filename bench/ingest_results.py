@@ -52,9 +52,9 @@ class Passed:
         found = []
         for ends in self.committed.values():
             offsets = [offset for _, offset in ends]
-            for at, upto in self.sent:
+            for at, end in self.sent:
                 if at >= self.sent[0][0] + warm_seconds:
-                    found.append(ends[bisect_left(offsets, upto)][0] - at)
+                    found.append(ends[bisect_left(offsets, end)][0] - at)
         return found
 
     def rate(self, warm_seconds: float) -> float:

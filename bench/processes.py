@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from penstock.cluster.processes import Process, end, identity, kill
+from penstock.cluster.processes import Process, end, find_process, kill
 from penstock.errors import InternalError
 
 #: the checkout, which processes of a benchmark need on their path
@@ -86,4 +86,4 @@ def end_tree(process: subprocess.Popen[bytes], seconds: float = _END_SECONDS) ->
 
 def _identities(pids: Sequence[int]) -> list[Process]:
     """Those that still run; a number that another process has meanwhile is no other's."""
-    return [found for found in map(identity, pids) if found is not None]
+    return [found for found in map(find_process, pids) if found is not None]

@@ -23,7 +23,7 @@ from bench.benchmark import Benchmark, Told
 from bench.findings import Finding, Target, ratio
 from bench.recovery_load import VISITOR_BYTES
 from bench.recovery_unit import Kill, LoadedUnit, folder
-from penstock.ha.processes import Taken
+from penstock.ha.process_usage import ProcessUsage
 from penstock.ha.schemes import SCHEMES, Scheme
 
 BENCH = "recovery"
@@ -161,7 +161,7 @@ class Recovery(Benchmark):
             target=Target(_LEAST_ESTIMATE),
         )
 
-    def _of_use(self, scheme: Scheme, name: str, used: Taken) -> Iterator[Finding]:
+    def _of_use(self, scheme: Scheme, name: str, used: ProcessUsage) -> Iterator[Finding]:
         seconds = self._size.calm_seconds
         yield self._finding(scheme, "CPU while nothing fails", "cores", used.cpu_seconds / seconds, of=name)
         yield self._finding(scheme, "memory", "MB", used.memory_bytes / 1e6, of=name)

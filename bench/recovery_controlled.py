@@ -23,7 +23,7 @@ from bench.recovery_unit import Kill, LoadedUnit
 from penstock.errors import ExternalError
 from penstock.ha.cost import RESOURCES, CostWeights, Use, overhead
 from penstock.ha.history import Load
-from penstock.ha.processes import taken
+from penstock.ha.process_usage import measure_usage
 from penstock.ha.schemes import Scheme
 
 BENCH, CASE = "recovery", "controller"
@@ -64,7 +64,7 @@ class Ledger(threading.Thread):
             self.uses.append(in_force(controller, record.scheme, record.checkpoint_every))
             for part, pid in pids.items():
                 if part != "coordinator":
-                    used = taken(pid)
+                    used = measure_usage(pid)
                     self.cpu_seconds[part] += max(used.cpu_seconds - self._seen.get(pid, used.cpu_seconds), 0)
                     self.memory[part] += used.memory_bytes
                     self._seen[pid] = used.cpu_seconds

@@ -20,28 +20,38 @@ from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
+from penstock.state.manifest_store import ManifestStore
+from penstock.state.record_store import RecordStore
 
 #: in memory only; on disk, synced, under a lease
 KINDS = ("bare", "recorded")
 _EPOCH_BYTES = 8_000_000
 
 
-class _Forgetful(StateDirectory):
-    """Epoch records and manifests in memory."""
+class _MemoryRecords(RecordStore):
+    """Epoch records in memory."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, state: StateDirectory) -> None:
+        super().__init__(state.path, state.fenced_directory, None)
         self._records: dict[int, EpochRecord] = {}
-        self._newest = Manifest()
 
-    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
+    def write(self, epoch: int, record: EpochRecord) -> EpochRecord:
         return self._records.setdefault(epoch, record)
 
-    def recorded(self, epoch: int) -> EpochRecord | None:
+    def read(self, epoch: int) -> EpochRecord | None:
         return self._records.get(epoch)
 
+
+class _MemoryManifests(ManifestStore):
+    """The newest manifest, in memory."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        super().__init__(state.path, state.fenced_directory, list)
+        self._directory = state
+        self._newest = Manifest()
+
     def commit(self, manifest: Manifest) -> None:
-        self._newest = replace(manifest, generation=self.generation)
+        self._newest = replace(manifest, generation=self._directory.generation)
 
     def latest(self) -> Manifest:
         return self._newest
@@ -84,7 +94,8 @@ def main(kind: str, files: Path, master: str, place: Path) -> None:
         settings = replace(settings, coordination=str(place / "coordination"))
     engine = Engine(app, settings)
     if kind == "bare":
-        engine.state = engine.seat.state = _Forgetful(settings.state)
+        state = engine.state = engine.seat.state = StateDirectory(settings.state)
+        state.records, state.manifests = _MemoryRecords(state), _MemoryManifests(state)
     engine.run(watch)
     # the first epoch loads what later ones find loaded
     events = sum(count for count, _ in seen[1:])

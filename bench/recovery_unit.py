@@ -23,7 +23,7 @@ from bench.benchmark import Told
 from bench.processes import end_tree, environment
 from bench.recovery_load import Feeder, write_app
 from penstock.errors import ExternalError, InternalError
-from penstock.ha.processes import Taken, taken
+from penstock.ha.process_usage import ProcessUsage, measure_usage
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
@@ -155,7 +155,7 @@ class LoadedUnit:
     @property
     def state_bytes(self) -> int:
         """The size of the state in force."""
-        return StateDirectory(Path(self.unit.record().directory)).latest().state_bytes()
+        return StateDirectory(Path(self.unit.record().directory)).manifests.latest().state_bytes()
 
     def stands(self, scheme: Scheme) -> bool:
         """Whether there is a leader, and the secondary that a scheme asks for has come as far as it gets."""
@@ -172,7 +172,7 @@ class LoadedUnit:
     def _caught_up(self, scheme: Scheme, record: UnitRecord, second: Member) -> bool:
         if second.phase not in _READY or scheme is Scheme.deployed:
             return second.phase in _READY
-        done = StateDirectory(Path(record.directory)).epochs()
+        done = StateDirectory(Path(record.directory)).manifests.epochs()
         if not done or second.epoch < 0:
             return False
         began = self._began.setdefault(second.pid, second.epoch)
@@ -205,14 +205,14 @@ class LoadedUnit:
         self.until("the controller has an estimate", lambda: self.unit.controller().get("loads"))
         self.results(5)
 
-    def used(self, seconds: float) -> tuple[dict[str, Taken], list[float]]:
+    def used(self, seconds: float) -> tuple[dict[str, ProcessUsage], list[float]]:
         """What each process takes in a while, and the times between results meanwhile."""
         pids = self.pids()
-        before, began = {name: taken(pid) for name, pid in pids.items()}, time.time()
+        before, began = {name: measure_usage(pid) for name, pid in pids.items()}, time.time()
         time.sleep(seconds)
-        after = {name: taken(pid) for name, pid in pids.items()}
+        after = {name: measure_usage(pid) for name, pid in pids.items()}
         found = {
-            name: Taken(
+            name: ProcessUsage(
                 now.cpu_seconds - before[name].cpu_seconds,
                 now.memory_bytes,
                 now.written_bytes - before[name].written_bytes,

@@ -27,14 +27,14 @@ from penstock.logs.draw import mixed
 from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.functions import count, sum_
 from penstock.operators.running import RunningAggregation
-from penstock.operators.windows import TimeWindow
+from penstock.operators.time_windows import TimeWindow
 from penstock.settings import Settings
 from penstock.state.buckets import key_hash
 from penstock.state.cache import HostCache
 from penstock.state.collection import Scope
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 
 #: "penstock": totals are asked for at the end; "penstock, told": after every batch, those of the pages in it
 Side = Literal["penstock", "penstock, told", "dictionary", "dictionary, reduced"]
@@ -130,7 +130,7 @@ class Collections:
         self._buckets, self._manifests = settings.buckets, settings.manifests_kept
         step = _BATCH_MICROS if told else FOREVER // 2
         self._operator = RunningAggregation(
-            (PAGE,), TimeWindow(step, step), (count(COUNT), sum_(BYTES, SUM).resolved({BYTES: pl.Int64()}))
+            (PAGE,), TimeWindow(step, step), (count(COUNT), sum_(BYTES, SUM).resolve({BYTES: pl.Int64()}))
         )
         place.mkdir(parents=True, exist_ok=True)
         self._directory = StateDirectory(place)
@@ -158,11 +158,11 @@ class Collections:
 
     def _epoch(self, reduced: pl.DataFrame | None, after: int) -> pl.DataFrame | None:
         state = self._state()
-        with self._store.synced_together():  # as a slice's task does
+        with self._store.sync_together():  # as a slice's task does
             rows = self._operator.process(reduced, state, Progress(self._before, after))
         changes = [(_OPERATOR, name, change) for name, change in state.changes().items()]
         before, self._manifest = self._manifest, self._manifest.advanced(self._manifest.epoch + 1, changes)
-        self._directory.commit(self._manifest)
+        self._directory.manifests.commit(self._manifest)
         for run in before.runs() - self._manifest.runs():
             self._cache.forget(run)
         self._before = after

@@ -1,7 +1,7 @@
 """Penstock: continuous queries over live event streams, on Apache Spark.
 
-The public names are those of `penstock.api`, fetched when the first of them is asked for: an agent beside a web
-server imports this package too, and must not carry the libraries that queries need.
+The public names are those of `penstock.api`, imported when the first of them is used: an agent beside a web server
+imports this package too, and must not load the libraries that queries need.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Durations as people write them: ``"30s"``, ``"5 minutes"``, ``1.5`` seconds; handed on as whole microseconds."""
+"""Parses durations such as ``"30s"``, ``"5 minutes"`` or ``1.5`` seconds into whole microseconds."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _WORDS = {
     "hour": "h",
     "day": "d",
 }
-#: sums of instants and durations must not leave 64 bits
+#: sums of times and durations must fit in 64 bits
 LONGEST = 2**58
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
 def microseconds(duration: Duration) -> int:
-    """A duration in microseconds. A bare number means seconds; parts add up (``"1h 30m"``)."""
+    """The microseconds of a duration. A bare number means seconds; parts add up (``"1h 30m"``)."""
     micros = _microseconds(duration)
     if abs(micros) > LONGEST:
         raise UserError(
-            "BAD_DURATION", f"{duration!r} is too long", hint="Up to some thousand years can be said."
+            "BAD_DURATION", f"{duration!r} is too long", hint="The longest is about nine thousand years."
         )
     return micros
 

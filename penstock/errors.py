@@ -1,11 +1,10 @@
-"""The error tree: what went wrong, where, whose it is to mend, and whether trying again can help.
+"""The error tree: what went wrong, where, who has to fix it, and whether a retry can help.
 
-Receives facts from every layer; hands the user one readable message of the form
-``[CONDITION] primary. Detail: ... Hint: ...``.
+Every error is one readable message of the form ``[CONDITION] primary. Detail: ... Hint: ...``.
 
 Invariants:
 - Everything Penstock raises on purpose derives from :class:`PenstockError`.
-- A condition is a stable upper-case word that tests, docs and scripts may rely on.
+- A condition is a stable upper-case name on which tests, docs and scripts may rely.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import re
 class PenstockError(Exception):
     """Root of the tree.
 
-    ``retry`` says whether the same run, unchanged, may succeed later. ``where`` names the place
-    (an operator, a span, the user's line).
+    ``retry``: whether the same run, unchanged, may succeed later. ``where``: the place, such as an operator, a span or
+    the user's line.
     """
 
     exit_code = 1
@@ -32,7 +31,7 @@ class PenstockError(Exception):
         hint: str | None = None,
         where: str | None = None,
     ) -> None:
-        if primary is None:  # made anew from its text, as Polars does with what a function it calls raises
+        if primary is None:  # restored from its text: Polars does that with errors of functions that it calls
             condition, primary, detail, hint = _parts(condition)
         self.condition = condition
         self.primary = primary.rstrip(".")
@@ -42,11 +41,11 @@ class PenstockError(Exception):
         super().__init__(self.text())
 
     def text(self) -> str:
-        """The whole message, one part a sentence."""
+        """The whole message in one line."""
         return " ".join(self.parts())
 
     def parts(self) -> list[str]:
-        """The message in its parts, the headline first: a line each where there is room."""
+        """The parts of the message, the headline first."""
         parts = [f"[{self.condition}] {self.primary}."]
         if self.where:
             parts.append(f"At: {self.where}.")
@@ -70,8 +69,8 @@ class PenstockError(Exception):
 def _parts(text: str) -> tuple[str, str, str | None, str | None]:
     """The condition, the primary message, the detail and the hint of a whole message."""
     text = text.partition("\n\nThis error occurred in the following")[0]
-    found = re.fullmatch(r"\[(\w+)\] (.*?)(?: Detail: (.*?))?(?: Hint: (.*))?", text, re.DOTALL)
-    return ("UNKNOWN", text, None, None) if found is None else (found[1], found[2], found[3], found[4])
+    match = re.fullmatch(r"\[(\w+)\] (.*?)(?: Detail: (.*?))?(?: Hint: (.*))?", text, re.DOTALL)
+    return ("UNKNOWN", text, None, None) if match is None else (match[1], match[2], match[3], match[4])
 
 
 def _rebuild(
@@ -92,17 +91,17 @@ class UserError(PenstockError):
 
 
 class UnknownMethod(UserError, AttributeError):
-    """A method that there is not: an AttributeError too, so that `hasattr` and `copy` work."""
+    """A method that does not exist. It is an AttributeError too, so that `hasattr` and `copy` work."""
 
 
 class ExternalError(PenstockError):
-    """Something outside Penstock failed (a disk, a path, a server); the run can be resumed once it is mended."""
+    """Something outside Penstock failed (a disk, a path, a server); the run can be resumed once that is fixed."""
 
     exit_code = 3
     retry = True
 
 
 class InternalError(PenstockError):
-    """A promise inside Penstock was broken: a defect, or damaged state."""
+    """A defect of Penstock, or damaged state."""
 
     exit_code = 4

@@ -1,4 +1,4 @@
-"""Packages that only some logs and sinks need: brought in when one of these is used, and named when missing."""
+"""Imports packages that only some logs and sinks need, and says which extra installs a missing one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import UserError
 
 
 def extra(module: str, name: str, user: str) -> Any:
-    """A module of an optional package; `name` is the extra of Penstock that installs it, `user` who needs it."""
+    """A module of an optional package; `name` is the extra of Penstock that installs it, `user` is what needs it."""
     try:
         return import_module(module)
     except ImportError as error:

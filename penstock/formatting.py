@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes, counts, seconds, sparklines."""
+"""Formats numbers for people: bytes, counts, seconds, sparklines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clock(amount: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last values as bars between nothing and the greatest of them."""
+    """The last values as bars between 0 and the largest of them."""
     shown = list(values)[-width:]
     most = max(shown, default=0.0)
     if most <= 0:
@@ -43,5 +43,5 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def amount(count: int, unit: str) -> str:
-    """What waits in a log: bytes as a size, records as events."""
+    """An amount of a log: bytes as a size, records as events."""
     return size(count) if unit == "bytes" else f"{count:,} events"

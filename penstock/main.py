@@ -1,7 +1,6 @@
-"""The entry point of `penstock`: agent and gateway start at once and alone, everything else through the full
-command line.
+"""The entry point of `penstock`: starts an agent or a gateway by itself, everything else through the command line.
 
-Receives the arguments; leaves with an exit code.
+It always leaves with SystemExit or by ending the process.
 """
 
 from __future__ import annotations
@@ -9,18 +8,17 @@ from __future__ import annotations
 import os
 import sys
 
-from penstock.cli.light import LIGHT, light
+from penstock.cli.ingest_commands import INGEST_COMMANDS, run_ingest_command
 
 
 def main() -> None:
-    """Always leaves with SystemExit."""
-    if len(sys.argv) > 1 and sys.argv[1] in LIGHT:
-        code = light(sys.argv[1], sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1] in INGEST_COMMANDS:
+        code = run_ingest_command(sys.argv[1], sys.argv[2:])
         sys.stderr.flush()
-        os._exit(code)  # a reader may be waiting for a line that never comes
-    from penstock.cli.commands import main as full
+        os._exit(code)  # a thread may still wait for a line that never comes
+    from penstock.cli.commands import main as run_command_line
 
-    full()
+    run_command_line()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Former paths of modules that users import: they work for one version more, with a warning.
+"""Keeps former paths of modules that users import working for one more version, with a warning.
 
-`import penstock.jobs.program` imports `penstock.catalogue.program` and says so. Only what the docs showed has an alias.
+`import penstock.jobs.program` imports `penstock.catalogue.program` and warns. Only documented paths have an alias.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class _Former(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         now = MOVED[spec.name]
         warnings.warn(
-            f"{spec.name} is now {now}; the former path goes with the next version",
+            f"{spec.name} is now {now}; the next version removes the former path",
             DeprecationWarning,
             stacklevel=2,
         )
-        found = importlib.import_module(now)
-        alias = ModuleType(spec.name, found.__doc__)
+        module = importlib.import_module(now)
+        alias = ModuleType(spec.name, module.__doc__)
         renamed = RENAMED.get(spec.name, {})
-        alias.__getattr__ = lambda name: getattr(found, renamed.get(name, name))  # type: ignore[method-assign]
+        alias.__getattr__ = lambda name: getattr(module, renamed.get(name, name))  # type: ignore[method-assign]
         alias.__path__ = []
         return alias
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run: the module has what the one at the new path has."""
+        """Nothing to execute: the alias takes everything from the module at the new path."""
 
 
 def install() -> None:
-    """Have former paths found, after everything that is there."""
+    """Install the finder of former paths, after all others."""
     if not any(isinstance(finder, _Former) for finder in sys.meta_path):
         sys.meta_path.append(_Former())

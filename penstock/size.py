@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``"50MB"``, ``"1.5 GB"``, ``4096``; handed on as whole bytes."""
+"""Parses sizes such as ``"50MB"``, ``"1.5 GB"`` or ``4096`` into whole bytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LARGEST = 2**60
 
 
 def byte_count(size: str | int | float) -> int:
-    """A size in bytes; a bare number means bytes."""
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if found and found[2].upper() in _UNITS:
-        count = float(found[1]) * _UNITS[found[2].upper()]
+    """The bytes of a size; a bare number means bytes."""
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match and match[2].upper() in _UNITS:
+        count = float(match[1]) * _UNITS[match[2].upper()]
     elif isinstance(size, int | float):
         count = size
     else:

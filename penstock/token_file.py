@@ -1,6 +1,6 @@
-"""The file that holds a token: the same rules for the service, the gateway and the agents.
+"""Reads the file with a token, for the service, the gateway and the agents alike.
 
-Receives a path; hands the token's text, which is long enough, and nobody else's to read.
+Guarantees: the token is long enough, and only the owner can read the file.
 On failure: `ExternalError` TOKEN_FILE_UNREADABLE; `UserError` TOKEN_FILE_OPEN, TOKEN_TOO_SHORT.
 """
 
@@ -15,7 +15,7 @@ _LEAST_TOKEN = 16
 
 
 def token_in(file: Path) -> str:
-    """The token of a file that only its owner can read."""
+    """The token in a file that only its owner can read."""
     try:
         text = file.read_text().strip()
         mode = stat.S_IMODE(file.stat().st_mode)
@@ -27,12 +27,12 @@ def token_in(file: Path) -> str:
         raise UserError(
             "TOKEN_FILE_OPEN",
             f"others can read the token file {file}",
-            hint=f"chmod 600 {file}, and make a new one.",
+            hint=f"Run chmod 600 {file}, and put a new token into it.",
         )
     if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         raise UserError(
             "TOKEN_TOO_SHORT",
-            f"the token in {file} is not one of at least {_LEAST_TOKEN} letters and digits",
-            hint=f"openssl rand -hex 24 > {file}",
+            f"the token in {file} must have at least {_LEAST_TOKEN} letters and digits",
+            hint=f"Make one with: openssl rand -hex 24 > {file}.",
         )
     return text

@@ -86,7 +86,7 @@ def lived(app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, e
     try:
         for _ in engine.steps():
             pass
-        engine.runner.settle()
+        engine.runner.checkpoint()
     except Died:
         pass
     finally:
@@ -98,7 +98,7 @@ def died_in_six(build: Callable[[], ps.App], folder: Path, death: Death, semanti
     """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
     death.at = ("sliced", 6)
     assert not lived(build(), folder, semantics).happened
-    assert StateDirectory(folder / "state").latest().epoch == 3
+    assert StateDirectory(folder / "state").manifests.latest().epoch == 3
     return lived(build(), folder, semantics)
 
 

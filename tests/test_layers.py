@@ -21,8 +21,8 @@ ALLOWED = {
     frozenset(
         f"penstock.query.{name}"
         for name in (
-            *("rows", "stream", "keyed", "windowed", "outputs"),
-            *("customs", "demux", "distincts", "event_windows", "joins", "patterns", "products"),
+            *("rows", "stream", "keyed", "windowed"),
+            *("custom_operators", "event_windows", "joins", "patterns", "products", "top"),
         )
     ): "A fluent API: a stream gives a keyed one, that a windowed one, and that a stream again, so their classes name "
     "each other. Without a cycle they would be one file with the methods of every family. What a method builds, nodes "

@@ -14,10 +14,11 @@ from functools import cached_property
 
 import polars as pl
 
+from penstock.origin import Origin
 from penstock.query.compile import forms_alone
+from penstock.query.edges import Edge
 from penstock.query.logical import App, Output, Source, nodes_of
-from penstock.query.origin import Origin
-from penstock.query.physical import Edge, Plan
+from penstock.query.physical import Plan
 from penstock.query.steps import FilterStep
 
 #: before the steps of an edge, whose columns its rows still have
@@ -79,7 +80,7 @@ def keep_outputs(plan: Plan, names: Collection[str]) -> Plan:
     if plan.outputs.keys() <= set(names):
         return plan
     leads = outputs_reached(plan)
-    stages = {id_: stage for id_, stage in plan.subqueries.items() if leads[id_] & set(names)}
+    stages = {id_: stage for id_, stage in plan.stages.items() if leads[id_] & set(names)}
     edges = tuple(
         edge
         for edge in plan.edges
@@ -89,7 +90,7 @@ def keep_outputs(plan: Plan, names: Collection[str]) -> Plan:
     return replace(
         plan,
         scans={name: scan for name, scan in plan.scans.items() if name in read},
-        subqueries=stages,
+        stages=stages,
         edges=edges,
         outputs={name: output for name, output in plan.outputs.items() if name in names},
     )
@@ -117,8 +118,8 @@ def stages_owned(plan: Plan, outputs: Collection[str]) -> dict[str, frozenset[st
 
 def outputs_reached(plan: Plan) -> dict[str, frozenset[str]]:
     """The outputs to which the rows of each stage lead, however far away."""
-    found: dict[str, frozenset[str]] = dict.fromkeys(plan.subqueries, frozenset())
-    for _ in plan.subqueries:  # each turn takes it one stage further
+    found: dict[str, frozenset[str]] = dict.fromkeys(plan.stages, frozenset())
+    for _ in plan.stages:  # each turn takes it one stage further
         for edge in plan.edges:
             if edge.source.stage is not None:
                 output = edge.target.output
@@ -138,8 +139,8 @@ def rename_stages(plan: Plan, names: Mapping[str, str]) -> Plan:
             target = replace(target, name=names[target.name])
         return replace(edge, source=source, target=target)
 
-    stages = {names[id_]: replace(stage, id=names[id_]) for id_, stage in plan.subqueries.items()}
-    return replace(plan, subqueries=stages, edges=tuple(map(renamed, plan.edges)))
+    stages = {names[id_]: replace(stage, id=names[id_]) for id_, stage in plan.stages.items()}
+    return replace(plan, stages=stages, edges=tuple(map(renamed, plan.edges)))
 
 
 def _rests(edge: Edge, own: Collection[str]) -> bool:

@@ -28,7 +28,7 @@ from penstock.errors import PenstockError, UserError
 from penstock.origin import Origin
 from penstock.query import logical
 from penstock.query.logical import App, FromJob, Output, Previous, Source
-from penstock.query.rows import Rows, stream_given
+from penstock.query.rows import Rows, require_stream
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
 
@@ -75,7 +75,7 @@ class CodeLibrary:
             return replace(found, name=job)
         if isinstance(found, Rows):
             at = Origin(self._shown(reference), 0)
-            return Output(job, stream_given(found, at, f"the job {job}").node, (), at)
+            return Output(job, require_stream(found, at, f"the job {job}").node, (), at)
         if isinstance(value, App | JobsDeclaration):
             names = _names_in(value)
             near = get_close_matches(job, names, 1)

@@ -6,8 +6,8 @@ Receives bundles of source; returns them again by their digest.
     DIR/code/DIGEST/manifest.json    where it was read, and a checksum of each file; written last
 
 Guarantees: what `put` has returned from is on disk, whole; what `get` returns is what was put, and nobody but the user
-of this process and root could have written it. Written on the `Ground` of an engine that decides, nothing is put in
-place once another has taken over.
+of this process and root could have written it. Written through the `FencedDirectory` of an engine that decides, nothing
+is put in place once another has taken over.
 Does not guarantee: anything about code that no command names; it is removed when commands are folded.
 On failure: `InternalError` STATE_DAMAGED where a byte is not as it was, or something is missing; `UserError`
 CODE_NOT_TRUSTED.
@@ -26,8 +26,8 @@ from pathlib import Path
 from penstock.catalogue.code import CodeBundle, check_trusted
 from penstock.errors import InternalError
 from penstock.state.durable import write_whole
-from penstock.state.generation import Ground
-from penstock.state.run_file import unwritable
+from penstock.state.generation import FencedDirectory
+from penstock.state.run_file import unwritable_error
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -49,7 +49,7 @@ class CodeStore:
         """Whether code is kept."""
         return (self.place(digest) / _MANIFEST).exists()
 
-    def put(self, bundle: CodeBundle, ground: Ground | None = None) -> None:
+    def put(self, bundle: CodeBundle, fenced_directory: FencedDirectory | None = None) -> None:
         """Keep code, unless it is there."""
         place = self.place(bundle.digest)
         manifest = {
@@ -63,10 +63,10 @@ class CodeStore:
                 return
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else needs what is in it
             for name, text in bundle.files.items():
-                _write(place / name, text, ground)
-            _write(place / _MANIFEST, json.dumps(manifest), ground)
+                _write(place / name, text, fenced_directory)
+            _write(place / _MANIFEST, json.dumps(manifest), fenced_directory)
         except OSError as failure:
-            raise unwritable(place, failure) from failure
+            raise unwritable_error(place, failure) from failure
 
     def get(self, digest: str) -> CodeBundle:
         """The code of a digest."""
@@ -114,12 +114,12 @@ class CodeStore:
         return False
 
 
-def _write(path: Path, text: str, ground: Ground | None) -> None:
+def _write(path: Path, text: str, fenced_directory: FencedDirectory | None) -> None:
     content = text.encode("utf-8", "surrogatepass")
-    if ground is None:
+    if fenced_directory is None:
         write_whole(path, content)
     else:
-        ground.write_whole(path, content)
+        fenced_directory.write_whole(path, content)
     path.chmod(0o600)
 
 

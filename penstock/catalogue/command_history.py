@@ -51,17 +51,17 @@ class Known:
         if after is not None:
             self._catalogues[self.count] = after
 
-    def between(self, after: int, upto: int) -> list[Command]:
+    def between(self, after: int, through: int) -> list[Command]:
         """What was said after so many entries, up to another number of them; raises where some are folded or not there
         yet."""
-        if not self.folded <= after <= upto <= self.count:
+        if not self.folded <= after <= through <= self.count:
             raise ExternalError(
                 "COMMANDS_GONE",
-                f"the commands from {after + 1} to {upto} are not there to be carried out one by one",
+                f"the commands from {after + 1} to {through} are not there to be carried out one by one",
                 detail=f"the log has {self.folded + 1} to {self.count}",
                 hint="An engine that follows takes over the state of the one that leads.",
             )
-        entries = self.entries[after - self.folded : upto - self.folded]
+        entries = self.entries[after - self.folded : through - self.folded]
         return [command for entry in entries for command in entry]
 
     def after(self, number: int) -> Catalogue:

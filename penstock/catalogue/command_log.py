@@ -9,8 +9,8 @@ catalogue before them, as a snapshot of what they came to.
 Guarantees: what has a number is on disk, whole; numbers have no gaps. A snapshot is there before the entries in it go,
 so a kill in between leaves some of them, which the next start removes. Any number of processes may append: a number is
 given by `link`, which one of them wins; the others are told that they have not seen all (`append` hands None). Folded
-by one engine at a time, the one that holds the state directory. Before entries go, so do all drafts: who looked before
-then, and was paused, finds its draft gone instead of a number free that once was taken.
+by one engine at a time, the one that holds the state directory. Before entries go, so do all staged files: a writer
+that looked before then, and was paused, finds its file gone instead of a number free that once was taken.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from penstock.catalogue.command import Command, command_from_json
 from penstock.catalogue.snapshot import packed, unpacked
 from penstock.errors import InternalError
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.generation import Ground
-from penstock.state.run_file import unwritable
+from penstock.state.generation import FencedDirectory
+from penstock.state.run_file import unwritable_error
 
 
 @dataclass(frozen=True)
@@ -74,30 +74,32 @@ class CommandLog:
                 raise
             return None
 
-    def append(self, commands: Sequence[Command], ground: Ground | None = None) -> int | None:
+    def append(
+        self, commands: Sequence[Command], fenced_directory: FencedDirectory | None = None
+    ) -> int | None:
         """Keep what was said in one go; returns its number, or None when another was first: look for news. What an
-        engine decides because it leads is written on its `ground`: FENCED if another leads by now."""
+        engine decides because it leads is written through its `fenced_directory`: FENCED if another leads by now."""
         path = self._path(self._last + 1, ".json")
-        drafts = None if ground is None else ground.drafts
-        draft = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+        staging = None if fenced_directory is None else fenced_directory.staging
+        staged = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(draft, "xb") as file:
+            with open(staged, "xb") as file:
                 file.write(json.dumps([one.to_json() for one in commands], separators=(",", ":")).encode())
                 file.flush()
                 os.fsync(file.fileno())
-            if not self._all_seen():  # first the draft, then the look: see the head of this file
+            if not self._all_seen():  # first stage the file, then look: see the head of this file
                 return None
-            os.link(draft, path)
+            os.link(staged, path)
             sync_directory(path.parent)
         except (FileExistsError, FileNotFoundError):  # it is taken, or was and is folded
-            if ground is not None:
-                ground.check()
+            if fenced_directory is not None:
+                fenced_directory.check()
             return None
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
         finally:
-            draft.unlink(missing_ok=True)
+            staged.unlink(missing_ok=True)
         self._last += 1
         return self._last
 
@@ -116,7 +118,7 @@ class CommandLog:
             self._folded = number
             self._clear()
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
 
     def _clear(self) -> None:
         """Remove what the newest snapshot says, the first entries first."""

@@ -42,7 +42,8 @@ from penstock.decode.partials import Partials
 from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import SEMANTICS
 from penstock.sinks.contract import Sink
-from penstock.sql.parse import altered, parse
+from penstock.sql.alter import replace_clauses
+from penstock.sql.parse import parse
 from penstock.sql.statements import (
     AlterJob,
     Change,
@@ -128,7 +129,7 @@ class Desk:
 
     def _begin(self, statement: Statement, before: Catalogue, made: Accepted, first: bool) -> None:
         match statement:
-            case CreateStream(if_missing=True) | CreateJob(if_missing=True):
+            case CreateStream(if_not_exists=True) | CreateJob(if_not_exists=True):
                 self._accept(statement, made)
             case CreateStream(name=name, text=text) if name in before.streams:
                 if before.streams[name].text != text:
@@ -245,7 +246,7 @@ class Desk:
         if said.where is not None or said.limit is not None:
             before = parse(entry.select)[0]
             assert isinstance(before, Select)
-            select = altered(before, said.where, said.limit)
+            select = replace_clauses(before, said.where, said.limit)
         old = None if entry.left_out else self._workshop.job(said.name, made.catalogue)
         text = entry.select if select is None else select.text
         command = ChangeQuery(said.name, text, {**entry.parameters, **said.parameters}, code=made.code)

@@ -63,7 +63,7 @@ class Compiled:
         """Whether it remembers nothing."""
         if self.standard is not None:
             return self.standard.aggregated is None
-        return self.plan is not None and not self.plan.subqueries
+        return self.plan is not None and not self.plan.stages
 
     def can_continue(self, former: Compiled) -> bool:
         """Whether it can continue with the state that it kept with its former query."""
@@ -71,7 +71,7 @@ class Compiled:
             return False
         if self.plan is None or former.plan is None:
             return True
-        pairs = zip(former.plan.subqueries.values(), self.plan.subqueries.values(), strict=True)
+        pairs = zip(former.plan.stages.values(), self.plan.stages.values(), strict=True)
         return all(reads_state_of(now.operator, then.operator) for then, now in pairs)
 
     @property
@@ -82,7 +82,7 @@ class Compiled:
         if self.standard is not None:
             return self.standard.aggregated is not None
         assert self.plan is not None
-        windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.subqueries.values()]
+        windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.stages.values()]
         return windows == [True] and all(output.top is None for output in self.plan.outputs.values())
 
     def read(self) -> Stream:
@@ -146,7 +146,7 @@ def compiled(name: str, number: int, rows: Stream, *, alone: bool = False) -> Co
     makers = [edge.source for edge in plan.edges if edge.target.output == name]
     subs = [plan.stage_of(maker) for maker in makers]
     levels = [
-        plan.given.get(maker, 0) if sub is None else sub.level
+        plan.job_levels.get(maker, 0) if sub is None else sub.level
         for maker, sub in zip(makers, subs, strict=True)
     ]
     return Compiled(
@@ -187,28 +187,26 @@ def compile_in_app(app: AppPlan, output: logical.Output, number: int) -> Compile
 def continue_in_app(made: Compiled, app: AppPlan, before: Compiled) -> Compiled:
     """An altered output of an app: where it can continue with the state that it has in the app's plan, as the owner of
     that state. `before`: the output as it was in the app, compiled by itself."""
-    stages = [app.plan.subqueries[id_] for id_ in app.stages_of(made.name)]
+    stages = [app.plan.stages[id_] for id_ in app.stages_of(made.name)]
     assert made.plan is not None
     if not app.owns_stages(made.name) or made.signature != before.signature:
         return made
-    if [kind_of(one.operator) for one in made.plan.subqueries.values()] != [
-        kind_of(s.operator) for s in stages
-    ]:
+    if [kind_of(one.operator) for one in made.plan.stages.values()] != [kind_of(s.operator) for s in stages]:
         return made
-    names = dict(zip(made.plan.subqueries, (stage.id for stage in stages), strict=True))
+    names = dict(zip(made.plan.stages, (stage.id for stage in stages), strict=True))
     plan = rename_stages(made.plan, names)
     # the ids of the stages that feed it are part of an identity
     identities = {stage.id: stage.identity for stage in stages}
-    own = {id_: replace(stage, identity=identities[id_]) for id_, stage in plan.subqueries.items()}
-    plan = replace(plan, subqueries=own)
+    own = {id_: replace(stage, identity=identities[id_]) for id_, stage in plan.stages.items()}
+    plan = replace(plan, stages=own)
     return replace(made, plan=plan, signature=_signature_in_app(made.name, plan))
 
 
 def _signature_in_app(name: str, plan: Plan) -> str:
-    return f"app: {name}" if plan.subqueries else "stateless"
+    return f"app: {name}" if plan.stages else "stateless"
 
 
 def _signature(plan: Plan, prefix: str) -> str:
     """What its state depends on: the operators with memory, what they keep, and from where they are fed."""
-    operators: Json = {sub.id.removeprefix(prefix): sub.identity for sub in plan.subqueries.values()}
-    return digest_of(operators) if plan.subqueries else "stateless"
+    operators: Json = {sub.id.removeprefix(prefix): sub.identity for sub in plan.stages.values()}
+    return digest_of(operators) if plan.stages else "stateless"

@@ -15,21 +15,21 @@ from sqlglot import exp
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.job_builder import Workshop
 from penstock.errors import PenstockError, UserError
+from penstock.sql.errors import suggest_name
 from penstock.sql.parse import parse
-from penstock.sql.places import nearest
 from penstock.sql.statements import Change, CreateJob, CreateStream, DropStream, Select, Statement
 
 
 def needless(statement: Statement, now: Catalogue) -> str | None:
     """What to answer where IF EXISTS or IF NOT EXISTS leaves nothing to do."""
     match statement:
-        case CreateStream(name=name, if_missing=True) if name in now.streams:
+        case CreateStream(name=name, if_not_exists=True) if name in now.streams:
             return f"there is a stream {name} already; it is left as it is"
-        case CreateJob(name=name, if_missing=True) if name in now.jobs:
+        case CreateJob(name=name, if_not_exists=True) if name in now.jobs:
             return f"there is a job {name} already; it is left as it is"
-        case DropStream(name=name, if_there=True) if name not in now.streams:
+        case DropStream(name=name, if_exists=True) if name not in now.streams:
             return f"there is no stream {name}; nothing is dropped"
-        case Change(name=name, if_there=True) if name not in now.jobs:
+        case Change(name=name, if_exists=True) if name not in now.jobs:
             return f"there is no job {name}; nothing is dropped"
     return None
 
@@ -43,7 +43,7 @@ def check_parameters(job: str, select: str, given: Collection[str]) -> None:
     used = list(dict.fromkeys(str(one.this.name) for one in statement.tree.find_all(exp.Parameter)))
     for name in given:
         if name not in used:
-            near = nearest(name, used)
+            near = suggest_name(name, used)
             there = f"It has {', '.join(f'${one}' for one in used)}." if used else "It has none."
             raise UserError(
                 "UNKNOWN_PARAMETER",

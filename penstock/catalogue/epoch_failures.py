@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 
 
 class Failures:
@@ -28,13 +28,17 @@ class Failures:
         return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
 
     def put(
-        self, ground: Ground, epoch: int, errors: Mapping[int, PenstockError], lost: Collection[int]
+        self,
+        fenced_directory: FencedDirectory,
+        epoch: int,
+        errors: Mapping[int, PenstockError],
+        lost: Collection[int],
     ) -> None:
         """Keep that jobs failed in an epoch, beside those that did before; FENCED if another engine leads by now."""
         known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
         told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
         self._folder.mkdir(parents=True, exist_ok=True)
-        ground.write_whole(self._path(epoch), json.dumps({**known, **told}).encode())
+        fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **told}).encode())
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.json"

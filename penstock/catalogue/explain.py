@@ -29,7 +29,7 @@ def explanation(job: Compiled) -> str:
     else:
         assert job.plan is not None
         lines.append(f"reads {', '.join([*job.scans, *(f'job {name}' for name in sorted(job.reads))])}")
-        lines += [f"{sub.id}: {sub.operator.describe()}" for sub in job.plan.subqueries.values()]
+        lines += [f"{sub.id}: {sub.operator.describe()}" for sub in job.plan.stages.values()]
     return "\n".join(lines)
 
 

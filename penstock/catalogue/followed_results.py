@@ -27,14 +27,14 @@ class FollowedResults(Results):
     def __init__(self, directory: Path, kept: int = 1_000) -> None:
         super().__init__(directory, kept)
         self._last: dict[str, int] = {}
-        self._upto = -1
+        self._through = -1
 
     def load(self, jobs: Collection[str]) -> None:
         with self._lock:
             self._latest.clear()
             self._last.clear()
             self._list()
-            self._upto = self._epochs[-1] if self._epochs else -1
+            self._through = self._epochs[-1] if self._epochs else -1
             missing = set(jobs)
             for epoch in reversed(self._epochs):
                 if not missing:
@@ -48,16 +48,16 @@ class FollowedResults(Results):
         told: Counter[str] = Counter()
         with self._lock:
             self._list()
-            if self._upto > committed + 1:  # the state was rolled back
+            if self._through > committed + 1:  # the state was rolled back
                 self._last.clear()
                 self._latest.clear()
-                self._upto = -1
+                self._through = -1
             for epoch in self._epochs:
-                if self._upto < epoch <= committed:
+                if self._through < epoch <= committed:
                     names = self._told(epoch)
                     told.update(names)
                     self._last |= dict.fromkeys(names, epoch)
-                    self._upto = epoch
+                    self._through = epoch
         return told
 
     def whole(self, job: str) -> Answer | None:

@@ -132,9 +132,9 @@ class Workshop:
                 # two jobs of one query are two: what one has opened is not the other's
                 made = tuple(map(_copied, self.library.output(entry.code, entry.name).sinks))
             elif entry.sinks:
-                from penstock.sql.define import sinks_of
+                from penstock.sql.connectors import build_sinks
 
-                made = sinks_of([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)])
+                made = build_sinks([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)])
             else:
                 made = ()
             self._sinks[entry.created] = said, made
@@ -208,9 +208,9 @@ class Workshop:
             declared,
         )
         if entry.select:
-            from penstock.sql.select import planned
+            from penstock.sql.select import plan_select
 
-            rows = planned(_select(entry.select), scope)
+            rows = plan_select(_select(entry.select), scope)
         elif entry.code is not None:
             rows = resolve_names(self.library.output(entry.code, name), scope)
         elif entry.of_app:
@@ -263,13 +263,13 @@ def _reads(job: Compiled, stream: str) -> bool:
 
 
 def _stream_of(text: str) -> Stream:
-    from penstock.sql.define import stream_of
+    from penstock.sql.connectors import build_stream
     from penstock.sql.parse import parse
     from penstock.sql.statements import CreateStream
 
     statement = parse(text)[0]
     assert isinstance(statement, CreateStream)
-    return stream_of(statement)
+    return build_stream(statement)
 
 
 def _select(text: str) -> Select:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from penstock.catalogue.catalogue import Catalogue
+from penstock.origin import here
 from penstock.query import logical
-from penstock.query.origin import here
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
 from penstock.sql.statements import Scalar

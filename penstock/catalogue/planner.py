@@ -16,11 +16,11 @@ from penstock.catalogue.lifecycle import Life
 from penstock.catalogue.template import Aggregated, Standard
 from penstock.ha.schemes import Semantics
 from penstock.operators.identity import Json, digest_of
-from penstock.query.crowd import Chosen, Crowd, Group, JobsPlan, Member
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_group_id
+from penstock.query.jobs_plan import GroupMember, JobSelection, JobsPlan, SharedSelection, TemplateGroup
 from penstock.query.logical import StreamDefinition
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, SubQuery
+from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
 
@@ -56,7 +56,7 @@ def _beside(app: Plan, jobs: Plan) -> Plan:
     return replace(
         jobs,
         scans={**app.scans, **jobs.scans, **shared},
-        subqueries={**app.subqueries, **jobs.subqueries},
+        stages={**app.stages, **jobs.stages},
         edges=tuple(replace(edge, id=number) for number, edge in enumerate(edges)),
         outputs={**app.outputs, **jobs.outputs},
         levels=max(app.levels, jobs.levels),
@@ -69,14 +69,14 @@ def _both(one: ScanPlan, other: ScanPlan) -> ScanPlan:
     return replace(one, columns=_ordered(one.stream, {*one.columns, *other.columns}))
 
 
-class _Gathering:
-    """A crowd in the making: lists in which equal things have one number."""
+class _SelectionBuilder:
+    """A `SharedSelection` under construction: lists in which equal things have one number."""
 
     def __init__(self) -> None:
         self._conditions: dict[Hashable, tuple[int, pl.Expr]] = {}
         self._operands: dict[Hashable, tuple[int, pl.Expr]] = {}
         self._projections: dict[Hashable, tuple[int, tuple[Step, ...]]] = {}
-        self._groups: dict[str, list[tuple[Chosen, Compiled]]] = {}
+        self._groups: dict[str, list[tuple[JobSelection, Compiled]]] = {}
 
     def add(self, job: Compiled, group: str) -> None:
         said, keys = job.standard, job.keys
@@ -89,17 +89,17 @@ class _Gathering:
         ]
         projection, _ = self._projections.setdefault(keys.projection, (len(self._projections), said.steps))
         pane = None if said.aggregated is None else said.aggregated.tallied
-        chosen = Chosen(
+        chosen = JobSelection(
             job.number, conditions, tuple(sorted(equal, key=_operand)), projection, pane, said.ends
         )
         self._groups.setdefault(group, []).append((chosen, job))
 
-    def crowd(self, source: EdgeSource) -> Crowd:
+    def selection(self, source: EdgeSource) -> SharedSelection:
         groups = tuple(
-            Group(target, tuple(self._found(members)), _ordered_events(members[0][1]))
+            TemplateGroup(target, tuple(self._found(members)), _ordered_events(members[0][1]))
             for target, members in self._groups.items()
         )
-        return Crowd(
+        return SharedSelection(
             source,
             tuple(condition for _, condition in self._conditions.values()),
             tuple(operand for _, operand in self._operands.values()),
@@ -112,11 +112,11 @@ class _Gathering:
         """The sub-queries to which rows go."""
         return [group for group in self._groups if group]
 
-    def _found(self, members: Sequence[tuple[Chosen, Compiled]]) -> Iterator[Chosen]:
+    def _found(self, members: Sequence[tuple[JobSelection, Compiled]]) -> Iterator[JobSelection]:
         """A join finds many jobs at once; where there are few, their equalities are conditions like others."""
         alike = Counter(_template(chosen) for chosen, _ in members)
         for chosen, job in members:
-            if not chosen.equal or alike[_template(chosen)] >= FEW:
+            if not chosen.equalities or alike[_template(chosen)] >= FEW:
                 yield chosen
                 continue
             assert job.standard is not None
@@ -125,7 +125,7 @@ class _Gathering:
                 self._condition((key, "is", value), operand == pl.lit(value))
                 for key, (operand, value) in zip(job.keys.operands, job.standard.equal, strict=True)
             ]
-            yield replace(chosen, conditions=tuple(sorted({*chosen.conditions, *more})), equal=())
+            yield replace(chosen, conditions=tuple(sorted({*chosen.conditions, *more})), equalities=())
 
     def _condition(self, key: Hashable, condition: pl.Expr) -> int:
         return self._conditions.setdefault(key, (len(self._conditions), condition))[0]
@@ -136,19 +136,19 @@ def _ordered_events(job: Compiled) -> bool:
     return job.standard.aggregated is None or job.standard.aggregated.ordered
 
 
-def _template(chosen: Chosen) -> Hashable:
+def _template(chosen: JobSelection) -> Hashable:
     """What jobs have in common that differ in constants only."""
-    return chosen.projection, chosen.conditions, tuple(operand for operand, _ in chosen.equal)
+    return chosen.projection, chosen.conditions, tuple(operand for operand, _ in chosen.equalities)
 
 
 class _Planning:
     def __init__(self, name: str, jobs: Sequence[Placed]) -> None:
         self._name, self._jobs = name, jobs
-        self._subqueries: dict[str, SubQuery] = {}
+        self._stages: dict[str, Stage] = {}
         self._edges: list[Edge] = []
-        self._members: dict[str, dict[int, Member]] = {"": {}}
+        self._members: dict[str, dict[int, GroupMember]] = {"": {}}
         self._owners: dict[str, int] = {}
-        self._crowds: dict[EdgeSource, _Gathering] = {}
+        self._selections: dict[EdgeSource, _SelectionBuilder] = {}
         self._alike: dict[Hashable, int] = {}
         self._read = {name for placed in jobs for name in placed.job.reads}
 
@@ -163,13 +163,13 @@ class _Planning:
                 self._choose(placed.job, "")
         for group, members in groups.items():
             self._add_group(group, members)
-        for source in self._crowds:
+        for source in self._selections:
             self._edges += [
-                Edge(0, EdgeSource("crowd", source.name), (), EdgeTarget("stage", target), reduce=True)
-                for target in self._crowds[source].targets
+                Edge(0, EdgeSource("selection", source.name), (), EdgeTarget("stage", target), reduce=True)
+                for target in self._selections[source].targets
             ]
         jobs = JobsPlan(
-            {source: crowd.crowd(source) for source, crowd in self._crowds.items()},
+            {source: selection.selection(source) for source, selection in self._selections.items()},
             self._members,
             self._owners,
             _previous(placed.job for placed in self._jobs if placed.life == "running"),
@@ -180,10 +180,10 @@ class _Planning:
         return Plan(
             self._name,
             _scans(placed.job for placed in self._jobs),
-            self._subqueries,
+            self._stages,
             tuple(replace(edge, id=number) for number, edge in enumerate(self._edges)),
             outputs,
-            levels=max((sub.level for sub in self._subqueries.values()), default=0),
+            levels=max((sub.level for sub in self._stages.values()), default=0),
             jobs=jobs,
         )
 
@@ -191,8 +191,8 @@ class _Planning:
         """A job with a plan of its own."""
         plan, number = placed.job.plan, placed.job.number
         assert plan is not None
-        self._subqueries |= plan.subqueries
-        self._owners |= dict.fromkeys(plan.subqueries, number)
+        self._stages |= plan.stages
+        self._owners |= dict.fromkeys(plan.stages, number)
         running = placed.life == "running"
         self._edges += [edge for edge in plan.edges if running or _inside(edge)]
 
@@ -205,7 +205,7 @@ class _Planning:
         windows = tuple(sorted((job.number, *_window(job)) for job in running))
         operator = said.aggregated.operator(windows)
         streams = (said.source.stream.name,)
-        self._subqueries[group] = SubQuery(
+        self._stages[group] = Stage(
             group,
             1,
             operator,
@@ -223,11 +223,11 @@ class _Planning:
     def _choose(self, job: Compiled, group: str) -> None:
         assert job.standard is not None
         source = EdgeSource("scan", job.standard.source.stream.name)
-        self._crowds.setdefault(source, _Gathering()).add(job, group)
+        self._selections.setdefault(source, _SelectionBuilder()).add(job, group)
         alike = None
         if job.keys is not None and job.keys.after is not None and job.name not in self._read:
             alike = self._alike.setdefault(job.keys.after, len(self._alike))
-        self._members[group][job.number] = Member(job.number, job.name, job.standard.after, alike)
+        self._members[group][job.number] = GroupMember(job.number, job.name, job.standard.after, alike)
 
 
 def group_of(said: Standard) -> str:

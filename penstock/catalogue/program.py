@@ -46,7 +46,7 @@ from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
 
@@ -98,7 +98,7 @@ class Program(Asking):
         self._results: Results = FollowedResults(state) if follows else Results(state)
         self._fold_after, self._follows, self._shared = fold_after, follows, shared
         #: where what its engine decides is written: one that nobody has taken lets anybody
-        self._ground = Ground(state / "generations")
+        self._fenced_directory = FencedDirectory(state / "generations")
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
@@ -218,12 +218,12 @@ class Program(Asking):
 
     def _decided(self, commands: Callable[[Catalogue], Sequence[Command]]) -> None:
         """Take in what this engine says because it leads; FENCED if another does by now."""
-        self._taken(lambda now: Accepted(now).noted(commands(now)), self._ground)
+        self._taken(lambda now: Accepted(now).noted(commands(now)), self._fenced_directory)
 
     def _taken(
         self,
         accepted: Callable[[Catalogue], Accepted],
-        on: Ground | None = None,
+        on: FencedDirectory | None = None,
         code: CodeBundle | None = None,
     ) -> list[Answered]:
         """Take in what is accepted once all there is is known: asked again where others were first. The code it brings
@@ -292,14 +292,15 @@ class Program(Asking):
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def start(self, *, follows: bool = False, ground: Ground | None = None) -> None:
+    def start(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
         """Have the streams and jobs of the text that the program starts with, whatever there is already: create what is
         missing, alter what is different now, leave what the text does not name. The first call of all: the state
-        directory is this engine's now, and what the engine decides is written on this `ground`. Where other processes
+        directory is this engine's now, and what the engine decides is written in this
+        `fenced_directory`. Where other processes
         accept commands, one of those submits the text: an engine may have read another version of it. An engine that
         follows submits it once it leads."""
         with self._lock:
-            self._leads, self._ground = not follows, ground or self._ground
+            self._leads, self._fenced_directory = not follows, fenced_directory or self._fenced_directory
             self._known.load(ours=self._leads)
             self._check_app()
             if self._leads:
@@ -333,12 +334,12 @@ class Program(Asking):
     def _begin(self) -> None:
         given = self._given
         if self._first or given.streams or given.queries or self._known.count:
-            self._say_first(_script("" if self._shared else self._first, self._file), self._ground)
+            self._say_first(_script("" if self._shared else self._first, self._file), self._fenced_directory)
         self._sound = self.commands
 
-    def _say_first(self, said: Script, ground: Ground | None = None) -> None:
+    def _say_first(self, said: Script, fenced_directory: FencedDirectory | None = None) -> None:
         desk, known = self._desk, self._known
-        self.answers = self._taken(lambda now: desk.begun(said, now, first=not known.count), ground)
+        self.answers = self._taken(lambda now: desk.begun(said, now, first=not known.count), fenced_directory)
 
     def join(self, *, begin: bool = False) -> None:
         """Know the jobs that an engine elsewhere runs, and accept commands for it; with `begin` first of all the text
@@ -423,15 +424,15 @@ class Program(Asking):
                     del self._plans[old]
             return self._plans[key]
 
-    def flushed_jobs(self, after: int, upto: int) -> frozenset[int]:
+    def flushed_jobs(self, after: int, through: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
-        if after == upto:
+        if after == through:
             return frozenset()
-        said = self._known.between(after, upto)
+        said = self._known.between(after, through)
         named = [command.name for command in said if isinstance(command, FlushJob)]
         if not named:
             return frozenset()
-        jobs = self._known.after(upto).jobs
+        jobs = self._known.after(through).jobs
         return frozenset(jobs[name].number for name in named if name in jobs)
 
     def previous_rows(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
@@ -489,7 +490,7 @@ class Program(Asking):
     ) -> None:
         # in this order: killed in between, the epoch is decided again; the other way round nobody would say it failed
         self._note(commands, errors, lost)
-        self._failures.put(self._ground, epoch, errors, lost)
+        self._failures.put(self._fenced_directory, epoch, errors, lost)
 
     def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
         """Have a command say that jobs failed."""
@@ -525,7 +526,7 @@ class Program(Asking):
         named = {jobs[name].told_as: count for name, count in last.items() if name in kept}
         self._results.put(epoch, {jobs[name].told_as: frame for name, frame in kept.items()}, named)
 
-    def forget_commands(self, commands: int) -> None:
+    def forget_commands_before(self, commands: int) -> None:
         """No epoch is executed or repeated any more that takes in fewer commands than so many."""
         with self._lock:
             if commands - self._known.folded > self._fold_after:

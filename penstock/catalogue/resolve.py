@@ -16,8 +16,7 @@ import polars as pl
 from penstock.catalogue.job_scope import JobScope
 from penstock.errors import UserError
 from penstock.query import logical
-from penstock.query.logical import App, FromJob, Node, Output, Previous, Source
-from penstock.query.rewrite import rewritten
+from penstock.query.logical import App, FromJob, Node, Output, Previous, Source, rewrite_app
 from penstock.query.stream import Stream
 
 
@@ -44,7 +43,7 @@ def resolve_names(output: Output, scope: JobScope) -> Stream:
                 scope.declared.append((node.job, node.schema))
         return node
 
-    made = rewritten(App(output.name, (replace(output, sinks=()),)), change)
+    made = rewrite_app(App(output.name, (replace(output, sinks=()),)), change)
     return Stream(made.outputs[0].node)
 
 

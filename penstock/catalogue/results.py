@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from penstock.state.durable import write_once
 from penstock.state.ipc import from_stream, kept_stream, stream_bytes
-from penstock.state.run_file import unwritable
+from penstock.state.run_file import unwritable_error
 
 _WHOSE = "_whose"
 #: answers are mostly replaced within so many epochs
@@ -91,7 +91,7 @@ class Results:
             if not path.exists():  # another engine of a unit may have kept them
                 write_once(path, stream_bytes(_packed(told, last)).to_pybytes())
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
         with self._lock:
             self._latest |= {name: Answer(epoch, frame, last.get(name)) for name, frame in told.items()}
             if epoch not in self._epochs[-2:]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
+from penstock.sql.errors import format_position, line_and_column
 from penstock.sql.parse import parse
-from penstock.sql.places import line_and_column, said
 from penstock.sql.statements import AlterJob, CreateJob, CreateStream, Explain, Select, Statement
 
 _PLACE = re.compile(r"line (\d+), column (\d+)")
@@ -64,16 +64,16 @@ def placed(script: Script | None, statement: Statement) -> Iterator[None]:
 
 def _place(script: Script, statement: Statement, where: str) -> str:
     if isinstance(statement, CreateJob) and (sink := _SINK.fullmatch(where)):
-        return said(*statement.sinks[int(sink[1]) - 1].at)
+        return format_position(*statement.sinks[int(sink[1]) - 1].at)
     start = script.start(statement)
     found, query = _PLACE.fullmatch(where), _query(statement)
     if found is None or (isinstance(statement, AlterJob) and query is None):
-        return said(*line_and_column(script.text, start))
+        return format_position(*line_and_column(script.text, start))
     if query is not None:  # what is wrong in a query is told by its place in the query
         start = max(script.text.find(query.text, start), start)
     line, column = line_and_column(script.text, start)
     inner = int(found[1]), int(found[2])
-    return said(line + inner[0] - 1, inner[1] + (column - 1 if inner[0] == 1 else 0))
+    return format_position(line + inner[0] - 1, inner[1] + (column - 1 if inner[0] == 1 else 0))
 
 
 def _query(statement: Statement) -> Select | None:

@@ -18,20 +18,25 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.count_sum import Count
 from penstock.operators.functions.extremes import Max, Min
-from penstock.operators.functions.summary import ROWS, Summary, of_column, summed_up, taken
+from penstock.operators.functions.summary import ROWS, Summary, is_in_summary, read_summary, summarize_column
 from penstock.operators.functions.user import User
 from penstock.operators.identity import Json, digest_of, encode
-from penstock.operators.job_hops import JobGaps, JobHops
-from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
+from penstock.operators.job_windows import (
+    JOB,
+    JobAggregation,
+    JobGapAggregation,
+    JobSlidingAggregation,
+    JobWindows,
+)
 from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
-from penstock.operators.windows import TimeWindow
 from penstock.query import logical
-from penstock.query.empty import no_rows
+from penstock.query.check import empty_frame
+from penstock.query.pane_totals import PaneOf
 from penstock.query.rules.push_projections import pruned, roots
 from penstock.query.rules.share_equal import form
 from penstock.query.steps import FilterStep, KeepStep, MapStep, Step
-from penstock.query.tally import PaneOf
 
 #: types of which constants can be looked up in a table
 _COMPARED = (pl.String, pl.Boolean, pl.Date)
@@ -82,8 +87,8 @@ class Aggregated:
     def operator(self, windows: tuple[tuple[int, int, int], ...]) -> Aggregation | JobAggregation:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
         if self.window.size == self.window.advance:
-            return JobAggregation(self.keys, JobTimes(windows), self.aggregates)
-        kind = JobGaps if self.window.alone else JobHops
+            return JobAggregation(self.keys, JobWindows(windows), self.aggregates)
+        kind = JobGapAggregation if self.window.is_disjoint else JobSlidingAggregation
         return kind(self.keys, self.window, self.aggregates)
 
 
@@ -229,14 +234,14 @@ def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
         named.append((key, pl.col(name).cast(dtype) if whole else pl.col(name)))
     aggregates: list[AggregateFunction] = []
     ends: tuple[bool, ...] = ()
-    if all(type(a) is Count or summed_up(a) for a in found.aggregates):
+    if all(type(a) is Count or is_in_summary(a) for a in found.aggregates):
         values = list(dict.fromkeys(a.column for a in found.aggregates if a.column is not None))
         columns += [(f"v{n}", pl.col(column).cast(pl.Int64)) for n, column in enumerate(values)]
-        aggregates = [Count(ROWS, None), *(of_column(f"a{n}", f"v{n}") for n in range(len(values)))]
+        aggregates = [Count(ROWS, None), *(summarize_column(f"a{n}", f"v{n}") for n in range(len(values)))]
         extreme = {a.column for a in found.aggregates if isinstance(a, Min | Max)}
         ends = tuple(column in extreme for column in values)
         for a in found.aggregates:
-            told = pl.col(ROWS) if a.column is None else taken(a, f"a{values.index(a.column)}")
+            told = pl.col(ROWS) if a.column is None else read_summary(a, f"a{values.index(a.column)}")
             named.append((a.alias, told))
     else:
         columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(found.aggregates) if a.column]
@@ -330,7 +335,7 @@ def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl
             continue
         if not operand.meta.root_names() or _calls_python(operand):
             continue
-        kind = no_rows(schema).select(operand.alias("x")).schema["x"]
+        kind = empty_frame(schema).select(operand.alias("x")).schema["x"]
         value = pl.select(constant.alias("x")).to_series()
         if value[0] is None or not (kind in _COMPARED or kind.is_integer()):
             continue

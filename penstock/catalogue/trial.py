@@ -15,7 +15,7 @@ from penstock.errors import PenstockError, UserError
 from penstock.origin import innermost_line
 from penstock.query import logical
 from penstock.query.logical import App, MapBatches, Output
-from penstock.query.steps import CARRIED
+from penstock.query.steps import INTERNAL_COLUMNS
 
 _PATIENCE_SECONDS = 1.0
 
@@ -29,7 +29,7 @@ def check_empty_batches(output: Output) -> None:
 
 def _check(node: MapBatches, job: str) -> None:
     own = node.input.schema
-    given = pl.DataFrame(schema={**dict.fromkeys(CARRIED, pl.Int64()), **own})
+    given = pl.DataFrame(schema={**dict.fromkeys(INTERNAL_COLUMNS, pl.Int64()), **own})
     found: Future[object] = Future()
 
     def call() -> None:

@@ -1,22 +1,19 @@
-"""`penstock coordinator`: a process that carries masters of jobs which an engine, or an HA unit, elsewhere runs.
+"""`penstock coordinator`: manages jobs that an engine or an HA unit in another process executes.
 
-Receives the file that the engine serves, its state directory and a coordination store; hands others the same API as
-`serve`, without running epochs: what it takes in is in the log that the engine follows, what it answers is what the
-engine has told.
+It offers the same HTTP API as `serve` and executes no epochs: commands go into the command log that the engine follows,
+results are those that the engine has written.
 
-Guarantees: it goes on while the engine is away; what it takes in then takes effect when an engine is back. When it ends
-or dies, the other coordinators carry its masters.
+Guarantees: it works while no engine runs; commands then take effect when an engine is back. When it ends or dies, the
+other coordinators manage its jobs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -41,30 +38,31 @@ from penstock.cli.serve import (
     TokenFile,
 )
 from penstock.cli.service_options import Door, spread_over
-from penstock.cli.unit import watched
+from penstock.cli.unit import call_on_signal, watched
 from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.engine.job_server import JobServer
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.unit import Unit
-from penstock.server.allowed_hosts import Reach
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.security import FileGuard, check_code_guarded
-from penstock.server.structured_log import log, to_lines
-from penstock.server.unit_follower import Follower
+from penstock.server.security import check_token_for_code
+from penstock.server.statement_guard import AllowedServers, StatementGuard
+from penstock.server.structured_log import log, log_as_json
+from penstock.server.unit_follower import UnitFollower
 from penstock.state.directory import SHARED, StateDirectory
 
 _DEFAULTS = Limits()
-#: how often it looks what the engine has done
-_LOOK_SECONDS = 0.05
+#: how often it polls for epochs of the engine
+_POLL_SECONDS = 0.05
 
 
+# over 8 parameters: each is an option
 def coordinator(
     coordination: Annotated[
         str,
         typer.Option(
             metavar="WHERE",
-            help="Where the coordinators of an engine meet: a directory, or zk://host:port/root.",
+            help="Coordination store of the coordinators: a directory, or zk://host:port/root.",
         ),
     ],
     file: Served = None,
@@ -81,24 +79,26 @@ def coordinator(
     rate: Rate = _DEFAULTS.requests_per_second,
     subscribers: Subscribers = _DEFAULTS.subscribers,
 ) -> None:
-    """Carry masters of the jobs that an engine runs elsewhere (`penstock serve --coordination`), over HTTP."""
+    """Manage jobs over HTTP that an engine elsewhere executes (`penstock serve --coordination`)."""
     app = served_app(file, empty)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_code_guarded(allow_code, door.token)
+    check_token_for_code(allow_code, door.token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = program_of(app, place, keeps_results=True, follows=True)
-    identity, of_unit = _checked(directory, jobs), _of_unit(place)
-    hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ()), code=allow_code))
+    identity, of_unit = _check_state(directory, jobs), _is_of_unit(place)
+    hosted = Host(
+        jobs, place, StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
+    )
     stop = threading.Event()
-    _stopped_by_signals(stop)
-    to_lines()
+    call_on_signal(stop.set)
+    log_as_json()
     with door.server(hosted) as server:
         log("listening", url=server.url, state=str(place), token=door.token is not None)
         door.warn()
         jobs.join()
         if not of_unit:
-            hosted.opened(_committed(directory), ours=False)
+            hosted.open(_last_epoch(directory), ours=False)
         me = as_coordinator(name, server.url)
         with (
             contextlib.ExitStack() as following,
@@ -109,38 +109,38 @@ def coordinator(
                 raise ExternalError(
                     "NOT_JOINED",
                     f"cannot join the coordinators at {coordination} as {me.name}",
-                    hint="The store may be away, or another that is alive has that name: see --name.",
+                    hint="Check that the store is reachable and that no other coordinator has this name (--name).",
                 )
             if of_unit:
-                hosted.unit = watched(place)
-                following.enter_context(Follower(Unit.at(place), hosted, ours=False))
+                hosted.unit_status = watched(place)
+                following.enter_context(UnitFollower(Unit.at(place), hosted, ours=False))
             else:
-                hosted.entered("running")
+                hosted.enter_phase("running")
             log("running", name=me.name)
             try:
                 _follow(None if of_unit else jobs, hosted, directory, identity, stop)
             finally:
                 following.close()
-                hosted.ended()
+                hosted.end()
     log("ended")
 
 
-def _checked(directory: StateDirectory, jobs: Program) -> str:
-    """The identity of a state; raises unless it is that of an engine with these jobs."""
-    facts = directory.existing()
+def _check_state(directory: StateDirectory, jobs: Program) -> str:
+    """The identity of the state; raises unless it is that of an engine with these jobs."""
+    facts = directory.read_existing_facts()
     if facts["query"] != jobs.fingerprint:
         raise UserError(
             "STATE_OF_ANOTHER_QUERY",
             f"the state directory {directory.path} belongs to another query",
-            detail=f"it holds {facts['query']}, this is {jobs.fingerprint}",
-            hint="Give the file that the engine serves, and its state directory.",
+            detail=f"It has the fingerprint {facts['query']}, this file has {jobs.fingerprint}.",
+            hint="Use the file that the engine serves, and its state directory.",
         )
-    found: str = facts["id"]
-    return found
+    identity: str = facts["id"]
+    return identity
 
 
-def _of_unit(place: Path) -> bool:
-    """Whether it is an HA unit that runs the jobs; raises unless its engines look for commands of others."""
+def _is_of_unit(place: Path) -> bool:
+    """Whether an HA unit executes the jobs; raises if its engines do not read commands of coordinators."""
     if not (place / SHARED / "agreed").exists():
         return False
     unit = Unit.at(place)
@@ -148,8 +148,8 @@ def _of_unit(place: Path) -> bool:
     if not unit.launch.served:
         raise UserError(
             "STATE_OF_A_UNIT",
-            f"the state directory {place} belongs to an HA unit that no service is part of",
-            hint="Start it with `penstock serve --ha --coordination WHERE`; then its jobs can be shared out.",
+            f"the state directory {place} belongs to an HA unit without a service",
+            hint="Start it with `penstock serve --ha --coordination WHERE`.",
         )
     return True
 
@@ -157,39 +157,30 @@ def _of_unit(place: Path) -> bool:
 def _follow(
     jobs: Program | None, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
 ) -> None:
-    """Tell the host what the engine does, unless another follows it (no `jobs`), until it is time to stop."""
-    seen, told_at = (-2, -1), 0.0
-    while not stop.wait(_LOOK_SECONDS if jobs is not None else 1.0):
+    """Report the engine's epochs to the host until it is time to stop; nothing if another thread does (no `jobs`)."""
+    seen, logged_at = (-2, -1), 0.0
+    while not stop.wait(_POLL_SECONDS if jobs is not None else 1.0):
         try:
             if jobs is not None:
-                found = _committed(directory), jobs.commands
-                if found == seen:
+                latest = _last_epoch(directory), jobs.commands
+                if latest == seen:
                     continue
-                hosted.followed(found[0], jobs.followed(found[0]))
-                seen = found
-            facts = directory.facts()
+                hosted.follow(latest[0], jobs.followed(latest[0]))
+                seen = latest
+            facts = directory.read_facts()
         except PenstockError as error:
-            if time.monotonic() - told_at > 10:
+            if time.monotonic() - logged_at > 10:
                 log("cannot follow", logging.WARNING, condition=error.condition, error=error.text())
-                told_at = time.monotonic()
+                logged_at = time.monotonic()
             continue
         if facts is not None and facts["id"] != identity:
             raise ExternalError(
-                "STATE_BEGAN_ANEW",
-                f"the state in {directory.path} is another one than before",
+                "STATE_REPLACED",
+                f"the state in {directory.path} was replaced",
                 hint="The engine was started with --fresh; start the coordinator again.",
             )
 
 
-def _committed(directory: StateDirectory) -> int:
-    epochs = directory.epochs()
+def _last_epoch(directory: StateDirectory) -> int:
+    epochs = directory.manifests.epochs()
     return epochs[-1] if epochs else -1
-
-
-def _stopped_by_signals(stop: threading.Event) -> None:
-    def received(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, received)

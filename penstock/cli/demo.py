@@ -1,6 +1,6 @@
-"""`penstock demo NAME`: an application of `penstock.demos` on a log it makes up, or on files of your own.
+"""`penstock demo NAME`: runs an application of `penstock.demos` on a generated log, or on the user's files.
 
-Receives the module of that name, which has `generated` (its log) and `build` (the app over a log).
+Each demo is a module with `generated` (its log) and `build` (the app over a log).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.command_line import resume_command
 from penstock.cli.demo_show import Show
 from penstock.cli.options import Epoch, Master, Slices, as_seconds
-from penstock.cli.resume_command import again
 from penstock.cli.run_engine import serve
 from penstock.cli.state import forget
 from penstock.errors import UserError
@@ -27,12 +27,12 @@ from penstock.logs.contract import Log
 from penstock.query.logical import App
 from penstock.settings import Settings
 
-#: how long a plain demo lasts, in seconds; events a second of the show before its spike
+#: length of a plain demo; events per second of the show before its spike
 _PLAIN_SECONDS, _SHOW_RATE = 60.0, 10_000.0
 
 
 class Name(StrEnum):
-    """The demos there are."""
+    """The demos."""
 
     clickstream = "clickstream"
     taxi = "taxi"
@@ -49,7 +49,7 @@ class Name(StrEnum):
 
 
 class Profile(StrEnum):
-    """How the rate of the made-up log changes."""
+    """How the rate of the generated log changes."""
 
     constant = "constant"
     sine = "sine"
@@ -57,52 +57,58 @@ class Profile(StrEnum):
     step = "step"
 
 
+# over 8 parameters: each is an option
 def demo(
     context: typer.Context,
-    name: Annotated[Name, typer.Argument(help="Which demo.")] = Name.clickstream,
+    name: Annotated[Name, typer.Argument(help="The demo.")] = Name.clickstream,
     for_: Annotated[
         str | None,
-        typer.Option(
-            "--for", help="End after this long.", show_default="60s; the show ends when all is shown"
-        ),
+        typer.Option("--for", help="Stop after this time.", show_default="60s; the show stops at its end"),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Events a second of the made-up log.", show_default="the demo's own")
+        float | None,
+        typer.Option(help="Events per second of the generated log.", show_default="the demo's own"),
     ] = None,
-    profile: Annotated[Profile, typer.Option(help="How that rate changes.")] = Profile.constant,
-    log: Annotated[str | None, typer.Option(help="Files of your own instead: a glob, in quotes.")] = None,
+    profile: Annotated[Profile, typer.Option(help="How that rate changes over time.")] = Profile.constant,
+    log: Annotated[str | None, typer.Option(help="Read your own files instead: a glob, in quotes.")] = None,
     cookie: Annotated[
-        str | None, typer.Option(help="Clicks: the logs' session cookie, in a field after the agent.")
+        str | None,
+        typer.Option(help="Clickstream with --log: the session cookie, in a field after the user agent."),
     ] = None,
     lateness: Annotated[
         str | None,
         typer.Option(
-            help="How much older than the newest an event may be.", show_default="2s; 60s with --log"
+            help="Allowed lateness: how much older than the newest an event may be.",
+            show_default="2s; 60s with --log",
         ),
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="With --log: end when all is read.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="With --log: stop when everything is read.")] = False,
     master: Master = "local[*]",
     slices: Slices = None,
     epoch: Epoch = "1s",
     state: Annotated[
         Path | None,
-        typer.Option(help="Where the state and the results lie.", show_default=".penstock/demo-NAME"),
+        typer.Option(help="Directory of the state and the results.", show_default=".penstock/demo-NAME"),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what earlier starts have left there.")
+        bool, typer.Option("--fresh", help="Start from nothing: remove what earlier runs left there.")
     ] = False,
     ui: Annotated[
         bool,
         typer.Option(
-            "--ui/--no-ui", help="With the dashboard, and of clicks a show; or plain, in this terminal."
+            "--ui/--no-ui",
+            help="Serve the dashboard (clickstream: with a guided show), or run in this terminal only.",
         ),
     ] = True,
 ) -> None:
-    """Watch an application of the papers at work: by itself, visitors who walk through a web shop, in a show of two
-    minutes on the dashboard: a job altered, a spike and an executor that comes, an engine killed and back."""
+    """Run a demo application.
+
+    Without arguments: click streams of a web shop, on the dashboard, with a show of two minutes in which a job is
+    altered, a spike of load adds an executor, and the engine is killed and recovers.
+    """
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    own = (log, cookie, lateness, slices) != (None,) * 4 or profile is not Profile.constant or drain
-    if ui and name is Name.clickstream and not own and (master, epoch) == ("local[*]", "1s"):
+    is_customized = (log, cookie, lateness, slices) != (None,) * 4 or profile is not Profile.constant or drain
+    if ui and name is Name.clickstream and not is_customized and (master, epoch) == ("local[*]", "1s"):
         _show(state, rate, for_seconds, fresh)
         return
     for_seconds = for_seconds or _PLAIN_SECONDS
@@ -121,7 +127,7 @@ def demo(
         app,
         settings,
         for_seconds=for_seconds,
-        again=again(context, "for_", "fresh") + "   (--fresh begins anew)",
+        again=resume_command(context, "for_", "fresh") + "   (--fresh starts from nothing)",
         ui=ui,
     )
 
@@ -144,7 +150,7 @@ def application(
     lateness: str | None = None,
     drain: bool = False,
 ) -> tuple[App | JobsApp, bool]:
-    """The demo's app, and whether it ends with its log."""
+    """The app of a demo, and whether it ends with its log."""
     module = importlib.import_module(f"penstock.demos.{name.value}")
     source: Log = FileLog(log, finished=drain) if log else module.generated(rate, profile.value)
     options: dict[str, Any] = {}

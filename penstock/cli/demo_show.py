@@ -1,10 +1,10 @@
-"""The show of `penstock demo`: a service on a local cluster, to which things happen while one watches.
+"""The show of `penstock demo`: a service on a local cluster, in which a job is altered, load rises and the engine dies.
 
-Receives how long and how much; hands lines that say what happens, and the dashboard's address to see it at. Nothing is
-staged: the job is altered through the API, the spike is in the log, the executor comes by the elastic loop's own
-decision, and the engine is killed with SIGKILL and started again on its state.
+It prints what happens and where the dashboard is. Everything is real: the job is altered through the API, the spike is
+in the log, the elastic loop decides to add the executor, and the engine is killed with SIGKILL and started again on its
+state.
 
-Guarantees: what it started is ended, however it ends.
+Guarantees: all processes it started are stopped, however it ends.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 import httpx
 
 from penstock.cli.demo_service import PORT, free_port
-from penstock.cli.formatting import clock
 from penstock.cluster.local import LocalCluster
 from penstock.errors import ExternalError, PenstockError
+from penstock.formatting import clock
 
-#: how long the whole of it takes, in seconds, where nobody says otherwise
+#: length of the show, unless --for is given
 SHOW_SECONDS = 120.0
-#: by when each part of it should be seen, in seconds; what takes longer is given up and said
+#: timeouts of its parts; after one the show prints that and continues, or ends
 _START_SECONDS, _WALKS_SECONDS, _SCALE_SECONDS, _BACK_SECONDS = 120.0, 60.0, 60.0, 120.0
-#: the spike comes so long after the log began, lasts so long, and is so many times the rate
+#: the spike of load: seconds after the start of the log, length in seconds, factor
 _SPIKE = (25.0, 40.0, 12.0)
 _ELASTIC = (
     "most_executors=2",
@@ -46,26 +46,26 @@ _ELASTIC = (
 )
 
 
-class _Over(Exception):
-    """The time is up."""
+class _TimeUp(Exception):
+    """The time of --for is up."""
 
 
 class Show:
-    """The service, the cluster, and the story."""
+    """The service, the cluster, and the sequence of parts."""
 
     def __init__(
         self,
         place: Path,
         rate: float,
         for_seconds: float | None,
-        tell: Callable[[str], None],
-        pace: float = 1.0,
+        show_line: Callable[[str], None],
+        pause_factor: float = 1.0,
     ) -> None:
-        #: how long it waits between its parts: once as long as is good for people
-        self._pace = pace
-        self._place, self._rate, self._tell_line = place.resolve(), rate, tell
-        self._began = time.monotonic()
-        self._until = None if for_seconds is None else self._began + for_seconds
+        #: factor of the pauses between parts; 1 suits people
+        self._pause_factor = pause_factor
+        self._place, self._rate, self._show_line = place.resolve(), rate, show_line
+        self._started_at = time.monotonic()
+        self._until = None if for_seconds is None else self._started_at + for_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._cluster: LocalCluster | None = None
         self._url = f"http://127.0.0.1:{free_port(PORT)}"
@@ -73,26 +73,29 @@ class Show:
         self._shown: list[str] = []
 
     def run(self) -> None:
-        """Tell the story, from beginning to end."""
+        """Run all parts."""
         self._place.mkdir(parents=True, exist_ok=True)
-        with _ended_by_signals():
+        with _interrupt_on_sigterm():
             try:
                 master = self._master()
                 self._start(master)
-                self._tell(f"dashboard: {self._url}/ui/")
-                self._when("the engine is at work", self._running, _START_SECONDS)
-                self._when("the first walks", self._walks, _WALKS_SECONDS, must=False)
+                self._print(f"dashboard: {self._url}/ui/")
+                self._wait_until("the engine is at work", self._running, _START_SECONDS)
+                self._wait_until("the first walks", self._walks, _WALKS_SECONDS, must=False)
                 self._watch(5)
                 self._alter()
                 if master.startswith("spark:"):
                     self._scale()
-                self._killed(master)
-                while self._until is not None or time.monotonic() < self._began + SHOW_SECONDS * self._pace:
+                self._kill_engine(master)
+                while (
+                    self._until is not None
+                    or time.monotonic() < self._started_at + SHOW_SECONDS * self._pause_factor
+                ):
                     self._watch(10)
-            except (_Over, KeyboardInterrupt):
+            except (_TimeUp, KeyboardInterrupt):
                 pass
             finally:
-                with _undisturbed():
+                with _ignore_signals():
                     self._end()
 
     # -- the parts -------------------------------------------------------------------------------
@@ -100,26 +103,26 @@ class Show:
     def _master(self) -> str:
         """A cluster of two workers, if one can be started here; else this machine's cores."""
         if not sys.platform.startswith("linux"):
-            self._tell("a local cluster needs Linux: no executor will come, the rest is shown on local[*]")
+            self._print("a local cluster needs Linux: the show runs on local[*], without the added executor")
             return "local[*]"
-        self._tell("starting a local cluster: two workers of one core each")
+        self._print("starting a local cluster: two workers of one core each")
         self._cluster = LocalCluster(self._place / "cluster")
         with contextlib.suppress(PenstockError):
             self._cluster.down()  # of an earlier show that was killed
         try:
             return self._cluster.up(2, 1, 1024, "none")
         except PenstockError as error:
-            self._tell(
-                f"no cluster here ({error.primary}); no executor will come, the rest is shown on local[*]"
+            self._print(
+                f"no cluster here ({error.primary}): the show runs on local[*], without the added executor"
             )
             return "local[*]"
 
     def _start(self, master: str) -> None:
         at, lasting, factor = _SPIKE
         spike = factor if master.startswith("spark:") else 1.0
-        made = f"rate={self._rate!r}, spike={spike!r}, at_seconds={at!r}, for_seconds={lasting!r}"
+        arguments_of_log = f"rate={self._rate!r}, spike={spike!r}, at_seconds={at!r}, for_seconds={lasting!r}"
         (self._place / "show.py").write_text(
-            f"from penstock.demos.show import build, generated\n\napp = build(generated({made}))\n"
+            f"from penstock.demos.show import build, generated\n\napp = build(generated({arguments_of_log}))\n"
         )
         arguments = ["serve", "show.py", "--state", "state", "--master", master]
         arguments += ["--listen", self._url.removeprefix("http://")]
@@ -135,20 +138,20 @@ class Show:
                 env=environment,
                 start_new_session=True,
             )
-        self._when("the service answers", lambda: self._get("/health"), _START_SECONDS)
+        self._wait_until("the service answers", lambda: self._get("/health"), _START_SECONDS)
 
     def _running(self) -> bool:
         status = self._get("/status")
         return bool(status) and status["phase"] == "running" and status["epochs"] > 0
 
     def _walks(self) -> Any:
-        """The most frequent walks; none before the first are told."""
+        """The most frequent walks; nothing before the first result."""
         answer = self._get("/jobs/patterns/answer")
         return answer and answer["rows"]
 
     def _watch(self, seconds: float) -> None:
-        """Let it run for a while; then tell how it stands."""
-        self._sleep(seconds * self._pace)
+        """Let it run for a while, then print its status."""
+        self._sleep(seconds * self._pause_factor)
         status, walks = self._get("/status"), self._walks()
         if not status:
             return
@@ -156,10 +159,10 @@ class Show:
         if status["latency_seconds"]:
             line += f", latency p50 {status['latency_seconds']['p50']:.1f} s"
         if walks:
-            best = walks[0]
-            line += f"; most frequent walk: {best['pattern']} ({best['count']:,})"
-            self._saw("click patterns live")
-        self._tell(line)
+            top = walks[0]
+            line += f"; most frequent walk: {top['pattern']} ({top['count']:,})"
+            self._mark_shown("click patterns live")
+        self._print(line)
 
     def _alter(self) -> None:
         query = (
@@ -168,54 +171,56 @@ class Show:
         )
         answer = self._http.patch("/jobs/popular", json={"query": query})
         if answer.is_success:
-            self._tell(f"{answer.json()['says']}  (now: only pages that were not found)")
-            self._saw("a job altered while it runs")
+            self._print(f"{answer.json()['says']}  (now: only pages that were not found)")
+            self._mark_shown("a job altered while it runs")
         else:
-            self._tell(f"popular could not be altered: {answer.text}")
+            self._print(f"popular could not be altered: {answer.text}")
 
     def _scale(self) -> None:
         at, _, factor = _SPIKE
-        self._tell(f"soon: {factor:g} times the load, which one executor cannot carry for long")
+        self._print(f"soon: {factor:g} times the load, more than one executor can process for long")
 
-        def two() -> Any:
+        def has_two_executors() -> Any:
             engine = self._get("/engine")
             return engine if engine and len(engine["executors"]) > 1 else None
 
-        engine = self._when("a second executor", two, at + _SCALE_SECONDS, must=False)
+        engine = self._wait_until("a second executor", has_two_executors, at + _SCALE_SECONDS, must=False)
         if engine is None:
-            self._tell("no second executor came in time: see Elasticity on the dashboard for why")
+            self._print("no second executor in time: the page Elasticity of the dashboard shows why")
             return
-        why = [
+        provisions = [
             one for one in (engine["elastic"] or {}).get("decisions", []) if one["decision"] == "provision"
         ]
-        self._tell(
-            f"a second executor has come: {why[-1]['reason'] if why else 'asked for by the elastic loop'}"
+        self._print(
+            f"a second executor is here: {provisions[-1]['reason'] if provisions else 'requested by the elastic loop'}"
         )
-        self._saw("a scale-up under a spike")
+        self._mark_shown("a scale-up under a spike")
         self._watch(5)
 
-    def _killed(self, master: str) -> None:
+    def _kill_engine(self, master: str) -> None:
         status = self._get("/status") or {"epoch": -1}
-        self._tell(f"killing the engine (SIGKILL) after epoch {status['epoch']:,}")
+        self._print(f"killing the engine (SIGKILL) after epoch {status['epoch']:,}")
         self._kill()
         self._start(master)
 
-        def back() -> Any:
-            found = self._get("/recovery")
-            return found and found["restarts"] and found["restarts"][-1]["first_epoch"] is not None and found
+        def recovered() -> Any:
+            facts = self._get("/recovery")
+            return facts and facts["restarts"] and facts["restarts"][-1]["first_epoch"] is not None and facts
 
-        found = self._when("the engine is back", back, _BACK_SECONDS, must=False)
-        if found is None:
-            self._tell(
+        facts = self._wait_until("the engine is back", recovered, _BACK_SECONDS, must=False)
+        if facts is None:
+            self._print(
                 f"not back after {_BACK_SECONDS:.0f} s; its log: {self._place / 'state' / 'engine.log'}"
             )
             return
-        last = found["restarts"][-1]
+        last = facts["restarts"][-1]
         gap = "" if last["gap_seconds"] is None else f", {last['gap_seconds']:.1f} s without results"
-        self._tell(f"it is back with epoch {last['first_epoch']:,}{gap}; nothing lost, nothing counted twice")
-        self._saw("an engine killed and back")
+        self._print(
+            f"the engine is back with epoch {last['first_epoch']:,}{gap}; nothing is lost or counted twice"
+        )
+        self._mark_shown("an engine killed and back")
 
-    # -- doing -----------------------------------------------------------------------------------
+    # -- means -----------------------------------------------------------------------------------
 
     def _get(self, path: str) -> Any:
         try:
@@ -224,12 +229,14 @@ class Show:
             return None
         return answer.json() if answer.is_success else None
 
-    def _when(self, what: str, found: Callable[[], Any], seconds: float, *, must: bool = True) -> Any:
+    def _wait_until(
+        self, what: str, condition: Callable[[], Any], seconds: float, *, must: bool = True
+    ) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self._process is not None and self._process.poll() is not None:
-                raise self._died()
-            if answer := found():
+                raise self._service_error()
+            if answer := condition():
                 return answer
             self._sleep(0.5)
         if must:
@@ -238,28 +245,28 @@ class Show:
             )
         return None
 
-    def _died(self) -> ExternalError:
-        said = (self._place / "serve.log").read_text(errors="replace").strip().splitlines()
+    def _service_error(self) -> ExternalError:
+        lines = (self._place / "serve.log").read_text(errors="replace").strip().splitlines()
         return ExternalError(
             "SHOW_ENDED",
             "the service ended by itself",
-            detail=said[-1][:500] if said else None,
-            hint=f"See {self._place / 'serve.log'}; penstock demo --no-ui runs without it.",
+            detail=lines[-1][:500] if lines else None,
+            hint=f"See {self._place / 'serve.log'}; `penstock demo --no-ui` runs without a service.",
         )
 
     def _sleep(self, seconds: float) -> None:
         wake = time.monotonic() + seconds
         if self._until is not None and wake >= self._until:
             time.sleep(max(self._until - time.monotonic(), 0))
-            raise _Over
+            raise _TimeUp
         time.sleep(seconds)
 
-    def _saw(self, what: str) -> None:
+    def _mark_shown(self, what: str) -> None:
         if what not in self._shown:
             self._shown.append(what)
 
-    def _tell(self, line: str) -> None:
-        self._tell_line(f"{clock(time.monotonic() - self._began):>5}  {line}")
+    def _print(self, line: str) -> None:
+        self._show_line(f"{clock(time.monotonic() - self._started_at):>5}  {line}")
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -278,12 +285,12 @@ class Show:
             with contextlib.suppress(PenstockError):
                 self._cluster.down()
         self._http.close()
-        self._tell(f"shown: {', '.join(self._shown) or 'nothing yet'}")
+        self._print(f"shown: {', '.join(self._shown) or 'nothing yet'}")
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Nobody who presses Ctrl-C twice leaves a cluster behind."""
+def _ignore_signals() -> Iterator[None]:
+    """A second Ctrl-C must not leave a cluster behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -296,8 +303,8 @@ def _undisturbed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does."""
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """SIGTERM works as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

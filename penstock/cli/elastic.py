@@ -1,13 +1,12 @@
-"""`penstock elastic simulate`: the elastic loop tried on a model of a cluster, a day of load in seconds."""
+"""`penstock elastic simulate`: runs the elastic loop on a model of a cluster, a day of load in seconds."""
 
 from __future__ import annotations
 
-import importlib.util
 import json as json_text
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,8 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.formatting import clock, seconds
+from penstock.cli.scaling_options import load_manager
+from penstock.cli.tables import plain_table, shortened_table, write_file
 from penstock.errors import UserError
+from penstock.formatting import clock, seconds
 from penstock.scaling.decisions import explain
 from penstock.scaling.manager import Manager
 from penstock.scaling.record import Entry, Outcome
@@ -26,73 +27,92 @@ from penstock.simulate.loads import FORMS, SPREADS, Trace, find_trace
 from penstock.simulate.scaling import ScalingResult, ScalingRun, simulate_scaling
 from penstock.simulate.scaling_charts import draw_scaling
 
-elastic_app = typer.Typer(help="Try what the elastic loop would do.", no_args_is_help=True)
+elastic_app = typer.Typer(
+    help="Simulate the elastic loop, which scales a cluster with the load.", no_args_is_help=True
+)
 
-#: decisions the table shows, of each end
+#: decisions that the table shows at each end
 _SHOWN = 12
-#: a run of more hours than this is measured every 10 s instead of every 5 s, unless somebody says otherwise
+#: longer runs are measured every 10 s instead of every 5 s, unless --period is given
 _LONG_HOURS = 6.0
 
 
 @elastic_app.callback()
 def _elastic() -> None:
-    """Try what the elastic loop would do."""
+    """Simulate the elastic loop, which scales a cluster with the load."""
 
 
 @elastic_app.command("simulate")
+# over 8 parameters: each is an option
 def simulate_(
     trace: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help=f"{', '.join(FORMS)}, or a CSV file of time,rate.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE", help=f"The load: {', '.join(FORMS)}, or a CSV file with columns time,rate."
+        ),
     ] = "sine",
     settings: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A setting of the loop; several by commas, or repeated."),
+        typer.Option(metavar="KEY=VALUE", help="Settings of the loop, separated by commas; may be repeated."),
     ] = None,
     executors: Annotated[
-        str | None, typer.Option(metavar="LEAST..MOST", help="The fleet's budget, such as 2..100.")
+        str | None, typer.Option(metavar="LEAST..MOST", help="Least and most executors, such as 2..100.")
     ] = None,
     start: Annotated[
         int | None, typer.Option(min=1, help="Executors at the start.", show_default="what the load needs")
     ] = None,
-    hours: Annotated[float, typer.Option(min=0.01, max=1000, help="How long the load lasts.")] = 1.0,
-    rate: Annotated[
-        float, typer.Option(min=0.001, help="Events a second around which the load is.")
-    ] = 100_000,
-    noise: Annotated[float, typer.Option(min=0, max=2, help="Noise on the load, such as 0.2.")] = 0.0,
-    factor: Annotated[float, typer.Option(min=0, help="What a spike, step or ramp multiplies it by.")] = 3.0,
-    cycles: Annotated[float, typer.Option(min=0, help="Waves of a sine.")] = 1.0,
+    hours: Annotated[float, typer.Option(min=0.01, max=1000, help="Length of the load.")] = 1.0,
+    rate: Annotated[float, typer.Option(min=0.001, help="Mean load in events per second.")] = 100_000,
+    noise: Annotated[
+        float, typer.Option(min=0, max=2, help="Relative noise on the load, such as 0.2.")
+    ] = 0.0,
+    factor: Annotated[float, typer.Option(min=0, help="Factor of a spike, step or ramp.")] = 3.0,
+    cycles: Annotated[float, typer.Option(min=0, help="Cycles of a sine.")] = 1.0,
     spread: Annotated[
         str, typer.Option(help=f"How keys spread over buckets: {', '.join(SPREADS)}.")
     ] = "even",
     buckets: Annotated[
-        int | None, typer.Option(min=1, help="Buckets.", show_default="enough for the budget")
+        int | None,
+        typer.Option(min=1, help="Buckets of each operator.", show_default="enough for the most executors"),
     ] = None,
-    core_rate: Annotated[float, typer.Option(min=0.001, help="Events a second one core can do.")] = 10_000,
-    state: Annotated[float, typer.Option(min=0, help="State, in MB.")] = 200,
-    start_seconds: Annotated[float, typer.Option(min=0, help="What an executor takes to come.")] = 10,
+    core_rate: Annotated[
+        float, typer.Option(min=0.001, help="Events per second that one core processes.")
+    ] = 10_000,
+    state: Annotated[float, typer.Option(min=0, help="Size of the state, in MB.")] = 200,
+    start_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds until a requested executor is there.")
+    ] = 10,
     period: Annotated[
         float | None, typer.Option(min=0.1, help="Seconds between measurements.", show_default="5, or 10")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed is another run.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 1,
     never_comes: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance that an executor never comes.")
+        float, typer.Option(min=0, max=1, help="Probability that a requested executor never starts.")
     ] = 0,
-    dies_in_move: Annotated[float, typer.Option(min=0, max=1, help="Chance that a move kills a worker.")] = 0,
-    dies_an_hour: Annotated[float, typer.Option(min=0, max=1, help="Chance that an executor dies.")] = 0,
-    slow: Annotated[int, typer.Option(min=0, help="Executors that are three times slower.")] = 0,
-    manager: Annotated[Path | None, typer.Option(help="A Python file with your own manager.")] = None,
+    dies_in_move: Annotated[
+        float, typer.Option(min=0, max=1, help="Probability that a migration kills an executor.")
+    ] = 0,
+    dies_an_hour: Annotated[
+        float, typer.Option(min=0, max=1, help="Probability per hour that an executor dies.")
+    ] = 0,
+    slow: Annotated[int, typer.Option(min=0, help="Number of executors that are three times slower.")] = 0,
+    manager: Annotated[
+        Path | None, typer.Option(help="A Python file with a manager that replaces Penstock's rules.")
+    ] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="off|KEY=VALUE,...", help="Compare with a run without, or other settings."),
+        typer.Option(
+            metavar="off|KEY=VALUE,...", help="Compare with a run without the loop, or with other settings."
+        ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw it into this file.")] = None,
-    title: Annotated[str | None, typer.Option(help="What stands above the picture.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the run into this file.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the picture.")] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="JSON lines: every decision, then the figures.")
+        bool, typer.Option("--json", help="Print JSON lines: every decision, then the figures.")
     ] = False,
 ) -> None:
-    """Run the loop over a load on a model of a cluster; tell what it decided and what came of it."""
-    chosen = parse_settings(settings or [], _budget(executors))
+    """Run the loop over a load on a model of a cluster, and show its decisions and their outcomes."""
+    chosen = parse_settings(settings or [], _parse_budget(executors))
     costs = replace(ModelSettings().costs, start_seconds=start_seconds)
     model = ModelSettings(
         buckets=buckets or _enough_buckets(chosen),
@@ -108,13 +128,13 @@ def simulate_(
         period = 5.0 if hours <= _LONG_HOURS else 10.0
     form = find_trace(trace, Trace(rate=rate, noise=noise, factor=factor, cycles=cycles))
     run = ScalingRun(form, chosen, model, hours, period, seed, spread, start)
-    one = _progressed(run, None if manager is None else load_manager(manager))
-    other = None if against is None else _progressed(_against(run, against), None)
+    one = _simulate(run, None if manager is None else load_manager(manager))
+    other = None if against is None else _simulate(_compared_run(run, against), None)
     if svg is not None:
         names = ("as set", against or "")
         title = title or f"{form.name}, {hours:g} h"
-        svg.write_text(
-            draw_scaling(one, title, other, ("with the loop", "without") if against == "off" else names)
+        write_file(
+            svg, draw_scaling(one, title, other, ("with the loop", "without") if against == "off" else names)
         )
     if json:
         print(one.record.lines(), end="")
@@ -127,26 +147,26 @@ def simulate_(
         console.print(f"drawn in {svg}", markup=False)
 
 
-def _progressed(run: ScalingRun, manager: Manager | None) -> ScalingResult:
-    """Simulate; on a terminal, what takes more than a second shows how far it is."""
-    began, people = time.monotonic(), Console(stderr=True)
+def _simulate(run: ScalingRun, manager: Manager | None) -> ScalingResult:
+    """Simulate, with a progress bar on a terminal if it takes more than a second."""
+    started_at, console = time.monotonic(), Console(stderr=True)
     columns = (TextColumn("simulating"), BarColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=people, transient=True, disable=not people.is_interactive)
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
     task = progress.add_task("simulating", total=1.0)
 
-    def tell(share: float) -> None:
-        if time.monotonic() - began > 1.0:
-            progress.start()  # of one that runs already nothing is started
+    def show(share: float) -> None:
+        if time.monotonic() - started_at > 1.0:
+            progress.start()  # once: a second start does nothing
             progress.update(task, completed=share)
 
     try:
-        return simulate_scaling(run, manager, tell)
+        return simulate_scaling(run, manager, show)
     finally:
-        if time.monotonic() - began > 1.0:
+        if time.monotonic() - started_at > 1.0:
             progress.stop()
 
 
-def _budget(text: str | None) -> ElasticSettings:
+def _parse_budget(text: str | None) -> ElasticSettings:
     if text is None:
         return ElasticSettings()
     least, dots, most = text.partition("..")
@@ -155,51 +175,22 @@ def _budget(text: str | None) -> ElasticSettings:
         return ElasticSettings(least_executors=low, most_executors=int(most) if dots else low)
     except ValueError:
         raise UserError(
-            "BAD_OPTION", f"--executors {text} is not a budget", hint="Say least..most, such as 2..100."
+            "BAD_OPTION", f"--executors {text} is not a range", hint="Write least..most, such as 2..100."
         ) from None
 
 
 def _enough_buckets(settings: ElasticSettings) -> int:
-    """Eight a slice of the largest fleet, as a power of two, and at least the engine's 64."""
+    """Eight for each slice of the largest cluster, as a power of two, and at least 64."""
     return int(max(64, 1 << (8 * settings.most_executors - 1).bit_length()))
 
 
-def _against(run: ScalingRun, text: str) -> ScalingRun:
+def _compared_run(run: ScalingRun, text: str) -> ScalingRun:
     if text == "off":
         return replace(run, elastic=False)
     return replace(run, settings=parse_settings([text], run.settings))
 
 
-def load_manager(file: Path) -> Manager:
-    """The one class with a method `decide` that a Python file defines, made without arguments."""
-    if not file.is_file():
-        raise UserError(
-            "NO_MANAGER", f"there is no file {file}", hint="Name the Python file of your manager."
-        )
-    spec = importlib.util.spec_from_file_location(f"penstock_manager_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise UserError("NO_MANAGER", f"{file.name} is not a Python file", hint="Its name must end in .py.")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as failure:
-        raise UserError("NO_MANAGER", f"{file} raised {type(failure).__name__}: {failure}") from failure
-    found: list[Any] = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "decide")
-    ]
-    if len(found) != 1:
-        raise UserError(
-            "NO_MANAGER",
-            f"{file} has {len(found)} classes with a method decide(now), not one",
-            hint="See docs/elasticity.md for a manager of ten lines.",
-        )
-    made: Manager = found[0]()
-    return made
-
-
-# ---------------------------------------------------------------- what is shown
+# ---------------------------------------------------------------- tables
 
 
 def _rounded(one: ScalingResult) -> dict[str, float]:
@@ -207,19 +198,8 @@ def _rounded(one: ScalingResult) -> dict[str, float]:
 
 
 def _decisions(one: ScalingResult) -> Table:
-    entries = one.record.entries
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in ("at", "decision", "outcome"):
-        table.add_column(column, justify="right" if column == "at" else "left", overflow="fold")
-    if not entries:
-        table.add_row("", "nothing was decided", "")
-    for number, entry in enumerate(entries):
-        if _SHOWN <= number < len(entries) - _SHOWN:
-            if number == _SHOWN:
-                table.add_row("…", f"{len(entries) - 2 * _SHOWN} more", "")
-            continue
-        table.add_row(clock(entry.at), Text(explain(entry.decision)), _outcome(entry))
-    return table
+    rows = [(clock(entry.at), Text(explain(entry.decision)), _outcome(entry)) for entry in one.record.entries]
+    return shortened_table(("at", "decision", "outcome"), rows, _SHOWN, "no decisions")
 
 
 def _outcome(entry: Entry) -> Text:
@@ -230,19 +210,20 @@ def _outcome(entry: Entry) -> Text:
 
 
 def _figures(one: ScalingResult, other: ScalingResult | None, against: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), show_header=other is not None)
+    table = plain_table()
+    table.show_header = other is not None
     table.add_column("", style="dim")
     table.add_column("as set", justify="right")
-    columns = [_told_figures(one)]
+    columns = [_describe_figures(one)]
     if other is not None:
         table.add_column(against, justify="right")
-        columns.append(_told_figures(other))
+        columns.append(_describe_figures(other))
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
     return table
 
 
-def _told_figures(one: ScalingResult) -> dict[str, str]:
+def _describe_figures(one: ScalingResult) -> dict[str, str]:
     figures = one.summarize()
     counts = {name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves")}
     ends = ", ".join(
@@ -251,7 +232,7 @@ def _told_figures(one: ScalingResult) -> dict[str, str]:
         if figures[name.replace(" ", "_")]
     )
     return {
-        "load, events a second": f"{figures['mean_rate']:,.0f} (most {figures['most_rate']:,.0f})",
+        "load, events per second": f"{figures['mean_rate']:,.0f} (highest {figures['most_rate']:,.0f})",
         "executors": f"{figures['least_executors']:.0f} to {figures['most_executors']:.0f}",
         "executor hours, spare included": f"{figures['executor_hours']:,.1f}",
         "mean utilisation": f"{figures['mean_utilisation']:.0%}",

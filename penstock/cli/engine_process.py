@@ -17,7 +17,7 @@ from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
-from penstock.cli.entry import entered
+from penstock.cli.entry import run_cli
 from penstock.cli.load_app import served_app
 from penstock.ha.schemes import Semantics
 from penstock.ha.unit import Kind, Unit
@@ -71,4 +71,4 @@ def _tell(line: str) -> None:
 if __name__ == "__main__":
     alone = typer.Typer()
     alone.command()(engine_process)
-    entered(alone)
+    run_cli(alone)

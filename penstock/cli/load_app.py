@@ -1,10 +1,7 @@
-"""Loads a user's application file: a normal Python file with one `penstock.App` or `penstock.jobs_app(...)` in it, or a
-file of SQL.
+"""Loads a user's application file: a Python file with one `ps.app(...)` or `ps.jobs_app(...)`, or a file of SQL.
 
-Receives a path; hands the `App` or the `JobsApp`. What goes wrong in the file is told with the user's line.
-
-The file's module, and the modules it imports from its own directory, are sent to the workers by value: they
-need not be installed anywhere.
+Errors in the file name the user's line. The file's module, and the modules it imports from its own directory, are sent
+to the workers by value, so they need not be installed there.
 """
 
 from __future__ import annotations
@@ -20,8 +17,8 @@ import cloudpickle
 
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.errors import PenstockError, UserError
+from penstock.origin import Origin
 from penstock.query.logical import App
-from penstock.query.origin import Origin
 
 _PREFIX = "penstock_app_"
 
@@ -32,8 +29,8 @@ def load_app(file: Path) -> App:
     if isinstance(found, JobsApp):
         raise UserError(
             "JOBS_NOT_APP",
-            f"{file} holds jobs that come and go",
-            hint="Run it and ask for one job's plan: penstock jobs show NAME.",
+            f"{file} has jobs that come and go",
+            hint="Run it and show the plan of a job: penstock jobs show NAME.",
         )
     return found
 
@@ -46,21 +43,21 @@ def load(file: Path) -> App | JobsApp:
             "APP_FILE_MISSING",
             f"there is no file {file}",
             detail="It is a directory." if path.is_dir() else None,
-            hint="Name the Python file that holds your app, or the .sql file that holds your jobs.",
+            hint="Name the Python file of your app, or the .sql file of your jobs.",
         )
     if path.suffix == ".sql":
         return JobsApp(path.stem, path.read_text(), file=str(file))
     before = set(sys.modules)
     module = _run_file(path)
     for name in set(sys.modules) - before | {module.__name__}:
-        if _beside(sys.modules[name], path.parent):
+        if _is_beside(sys.modules[name], path.parent):
             cloudpickle.register_pickle_by_value(sys.modules[name])
     return _only_app(module, file)
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles a file as it is now. Python's cached bytecode is known by the second and the size of its source: a file
-    that was changed at once, to one of the same size, would run as it was before."""
+    """Compiles a file as it is now. Python identifies cached bytecode by the second and the size of its source: after a
+    quick change to a file of the same size, the former code would run."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -91,26 +88,26 @@ def _run_file(path: Path) -> ModuleType:
         raise UserError(
             "APP_NOT_LOADED",
             f"{type(failure).__name__}: {failure}",
-            where=str(_users_line(failure, path)),
-            hint="The file raised this while it was loaded; nothing has run.",
+            where=str(_user_line(failure, path)),
+            hint="The file raised this while it was loaded; no query has run.",
         ) from failure
     return module
 
 
-def _users_line(failure: Exception, path: Path) -> Origin:
+def _user_line(failure: Exception, path: Path) -> Origin:
     """The last line of the user's own directory that the failure came through."""
     frames = traceback.extract_tb(failure.__traceback__)
-    theirs = [f for f in frames if _inside(Path(f.filename), path.parent)]
-    return Origin(theirs[-1].filename, theirs[-1].lineno or 0) if theirs else Origin(str(path), 0)
+    own = [f for f in frames if _is_inside(Path(f.filename), path.parent)]
+    return Origin(own[-1].filename, own[-1].lineno or 0) if own else Origin(str(path), 0)
 
 
-def _beside(module: ModuleType, directory: Path) -> bool:
+def _is_beside(module: ModuleType, directory: Path) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and _inside(Path(file), directory)
+    return file is not None and _is_inside(Path(file), directory)
 
 
-def _inside(file: Path, directory: Path) -> bool:
-    """Whether a file is the user's own: under the app's directory, but installed nowhere."""
+def _is_inside(file: Path, directory: Path) -> bool:
+    """Whether a file is the user's own: below the app's directory, and not an installed package."""
     try:
         relative = file.resolve().relative_to(directory)
     except (ValueError, OSError):
@@ -119,26 +116,28 @@ def _inside(file: Path, directory: Path) -> bool:
 
 
 def _only_app(module: ModuleType, file: Path) -> App | JobsApp:
-    found = {name: value for name, value in vars(module).items() if isinstance(value, App | JobsApp)}
-    distinct = {id(app) for app in found.values()}
-    if not found:
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, App | JobsApp)}
+    distinct = {id(app) for app in apps.values()}
+    if not apps:
         raise UserError(
             "NO_APP",
-            f"{file} holds no app",
-            hint='End the file with app = penstock.app("name", penstock.output(...)).',
+            f"{file} has no app",
+            hint='End the file with app = ps.app("name", ps.output(...)).',
         )
     if len(distinct) > 1:
         raise UserError(
             "SEVERAL_APPS",
-            f"{file} holds {len(distinct)} apps",
-            detail=f"They are {', '.join(found)}.",
+            f"{file} has {len(distinct)} apps",
+            detail=f"They are {', '.join(apps)}.",
             hint="Put all outputs into one app, or each app into a file of its own.",
         )
-    return next(iter(found.values()))
+    return next(iter(apps.values()))
 
 
 def served_app(file: Path | None, empty: bool) -> App | JobsApp:
-    """What is served: a file's app, or jobs that come over HTTP."""
+    """The application of a file, or one without jobs if none is given: jobs then come over HTTP."""
     if (file is None) is not empty:
-        raise UserError("BAD_OPTION", "say what to serve: a file or --empty", hint="penstock serve jobs.sql")
+        raise UserError(
+            "BAD_OPTION", "give either a file or --empty", hint="Write for example penstock serve jobs.sql."
+        )
     return JobsApp("service") if file is None else load(file)

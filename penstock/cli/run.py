@@ -1,4 +1,4 @@
-"""`penstock run` and `penstock explain`: a user's file, run or shown."""
+"""`penstock run` and `penstock explain`: runs a user's file, or shows its plan."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.command_line import resume_command
 from penstock.cli.load_app import load
 from penstock.cli.options import (
     AppFile,
@@ -41,13 +42,13 @@ from penstock.cli.options import (
     as_spark_settings,
     default_state,
 )
-from penstock.cli.resume_command import again
 from penstock.cli.run_engine import serve
 from penstock.cli.scaling_options import following
 from penstock.cli.state import forget
+from penstock.cli.tables import write_file
 from penstock.cli.unit import serve_unit
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
-from penstock.errors import ExternalError, UserError
+from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
@@ -56,10 +57,11 @@ from penstock.query.strategies import Cluster, told
 from penstock.settings import Settings
 
 LOCAL = "local[*]"
-#: what going on with a run does not need
-_ONCE = ("for_", "fresh", "drop_state")
+#: options that the command to continue leaves out
+_ONE_TIME = ("for_", "fresh", "drop_state")
 
 
+# over 8 parameters: each is an option
 def run(
     context: typer.Context,
     file: AppFile,
@@ -86,7 +88,7 @@ def run(
     drop_state: DropState = False,
     conf: Conf = None,
 ) -> None:
-    """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
+    """Run an application. It stops at Ctrl-C, after the time of --for, or with --drain when everything is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     as_seconds(lease_timeout, "--lease-timeout")
@@ -94,13 +96,13 @@ def run(
     if not ha and any(one is not None for one in (scheme, coordination, recovery_time, cost)):
         raise UserError(
             "BAD_OPTION",
-            "--scheme, --coordination, --recovery-time and --cost are for a unit of engines",
+            "--scheme, --coordination, --recovery-time and --cost are for an HA unit",
             hint="Add --ha.",
         )
-    asked = UnitOptions(
+    unit = UnitOptions(
         scheme, coordination, lease_timeout, straggler_time, recovery_time, cost, semantics, checkpoint_every
     )
-    asked.check()
+    unit.check()
     spark = as_spark_settings(conf)
     app = as_reduced(load(file), reduced)
     place = state or default_state(app.name)
@@ -109,13 +111,13 @@ def run(
     if ha and drop_state:
         raise UserError(
             "BAD_OPTION",
-            "--drop-state is for an engine by itself: the engines of a unit would have to agree on it",
-            hint="Start the unit on another directory, or with --fresh.",
+            "--drop-state works for a single engine only: the engines of an HA unit would have to agree on it",
+            hint="Start the unit on another state directory, or with --fresh.",
         )
     if ha:
         refuse_executors(elastic, manager, executors)
         refuse_reduced(reduced)
-        launch = asked.launch(
+        launch = unit.launch(
             app,
             file,
             place,
@@ -125,7 +127,7 @@ def run(
             spark=spark,
             drain=drain,
         )
-        serve_unit(place, launch, scheme, for_seconds, again(context, *_ONCE))
+        serve_unit(place, launch, scheme, for_seconds, resume_command(context, *_ONE_TIME))
         return
     settings = Settings(
         state=place,
@@ -139,21 +141,27 @@ def run(
         spark=spark,
         **following(master, executors, elastic, manager),
     )
-    serve(app, settings, for_seconds=for_seconds, again=again(context, *_ONCE))
+    serve(app, settings, for_seconds=for_seconds, again=resume_command(context, *_ONE_TIME))
 
 
 def explain(
     file: AppFile,
-    form: Annotated[str | None, typer.Option(help=f"Only one form: {', '.join(FORMS)}.")] = None,
+    form: Annotated[str | None, typer.Option(help=f"Show only one form: {', '.join(FORMS)}.")] = None,
     strategies: Annotated[
-        bool, typer.Option("--strategies", help="What the ways to spread the query would cost.")
+        bool,
+        typer.Option(
+            "--strategies", help="Compare the cost of several ways to distribute the query over nodes."
+        ),
     ] = False,
-    nodes: Annotated[int, typer.Option(help="The cluster's size, for --strategies.")] = 4,
+    nodes: Annotated[int, typer.Option(help="Number of nodes, for --strategies.")] = 4,
     rate: Annotated[float, typer.Option(help="Events per second, for --strategies.")] = 100_000,
-    svg: Annotated[Path | None, typer.Option(help="Draw the query into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the plan into this file.")] = None,
 ) -> None:
-    """Show every form of an application: as written, logical, optimised, sub-queries, Spark stages. Of a file of
-    SQL: what each job does."""
+    """Show the plans of an application.
+
+    They are the query as written, the logical, the optimised and the physical plan, and Spark's stages. Of a file of
+    SQL: what each job does.
+    """
     if form is not None and form not in FORMS:
         raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
     console, app = Console(highlight=False), load(file)
@@ -164,11 +172,11 @@ def explain(
                 f"{file} holds jobs, which share one plan while they run",
                 hint="Leave out --form, --strategies and --svg to see what each job does.",
             )
-        _tell_jobs(app, console)
+        _print_jobs(app, console)
         return
     if svg is not None:
-        _write(svg, picture(forms(app).plan))
-        console.print(f"drawn: {svg}", soft_wrap=True)
+        write_file(svg, picture(forms(app).plan))
+        console.print(f"drawn in {svg}", soft_wrap=True)
     if strategies:
         console.print(Text(told(app, Cluster(nodes, rate))), soft_wrap=True)
     if svg is not None or strategies:
@@ -181,20 +189,11 @@ def explain(
             console.print() if form is None else None
 
 
-def _tell_jobs(app: JobsApp, console: Console) -> None:
-    told = app.explained()
-    for answer in told:
+def _print_jobs(app: JobsApp, console: Console) -> None:
+    explanations = app.explained()
+    for answer in explanations:
         console.print(Text(f"JOB {answer.name}", style="bold cyan"))
         console.print(Text(answer.says), soft_wrap=True)
         console.print()
-    if not told:
-        console.print(Text(f"{app.name} holds no jobs"))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as failure:
-        raise ExternalError(
-            "FILE_UNWRITABLE", f"{path} cannot be written", detail=failure.strerror or str(failure)
-        ) from failure
+    if not explanations:
+        console.print(Text(f"{app.name} has no jobs"))

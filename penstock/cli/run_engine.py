@@ -62,7 +62,7 @@ def serve(
             def epoch(report: EpochReport) -> None:
                 view.epoch(report)
                 if hosted is not None:
-                    hosted.epoch(report)
+                    hosted.add_epoch(report)
 
             def tell(phase: str) -> None:
                 nonlocal began
@@ -76,8 +76,8 @@ def serve(
                     stopping.take_signals()  # pyspark has put its own handler in our place
                 if hosted is not None:
                     if hosted.phase == "starting":
-                        hosted.opened(engine.state.latest().epoch)
-                    hosted.entered(phase)
+                        hosted.open(engine.state.manifests.latest().epoch)
+                    hosted.enter_phase(phase)
                 view.phase(phase)
 
             run = engine.run(epoch, for_seconds=for_seconds, tell=tell)

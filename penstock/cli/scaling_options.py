@@ -1,7 +1,4 @@
-"""How `--executors`, `--elastic` and `--manager` become settings.
-
-Receives what the command line said; hands the engine's settings for executors, or why they cannot be.
-"""
+"""Turns `--executors`, `--elastic` and `--manager` into settings of the engine."""
 
 from __future__ import annotations
 
@@ -19,21 +16,21 @@ from penstock.scaling.settings import contradiction, parse_settings
 def following(
     master: str, executors: int | None, elastic: Sequence[str] | None, manager: Path | None
 ) -> dict[str, Any]:
-    """The settings that say how many executors there are and who changes that."""
+    """The settings for the number of executors and for what changes it."""
     if not elastic and manager is None:
         return {} if executors is None else {"executors": executors}
     if master.startswith("local"):
         raise UserError(
             "NOT_A_CLUSTER",
-            f"{master} has no executors that could come and go",
-            hint="Start a cluster with `penstock cluster up` and give its address as --master.",
+            f"the master {master} has no executors that could be added or removed",
+            hint="Start a cluster with `penstock cluster up` and use its address as --master.",
         )
     settings = parse_settings(text for text in elastic or () if text != "on")
     least, most = settings.least_executors, settings.most_executors
     if executors is not None and not least <= executors <= most:
         raise contradiction(
             f"--executors {executors} is not between least_executors={least} and most_executors={most}",
-            "Begin with as many as the fleet may have.",
+            "Start with a number between them.",
         )
     return {
         "executors": executors or settings.least_executors,
@@ -43,32 +40,38 @@ def following(
 
 
 def load_manager(file: Path) -> Manager:
-    """The manager of a file: an object with `decide`, or a class of which one can be made without arguments."""
+    """The manager in a file: an object with `decide`, or a class with `decide` and no arguments."""
     spec = importlib.util.spec_from_file_location(f"penstock_manager_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
-        raise UserError("NO_MANAGER", f"there is no Python file {file}", hint="Name the file that holds it.")
+        raise UserError(
+            "NO_MANAGER",
+            f"there is no Python file {file}",
+            hint="Name the Python file of your manager (.py).",
+        )
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        own = [
-            value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__
+        classes = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "decide")
         ]
-        made = [value() for value in own if isinstance(value, type) and hasattr(value, "decide")]
+        instances = [value() for value in classes]
     except Exception as failure:
         raise UserError(
             "NO_MANAGER", f"{file} cannot be loaded: {type(failure).__name__}: {failure}"
         ) from failure
-    kinds = (type, ModuleType)
-    found = [
+    objects = [
         value
         for value in vars(module).values()
-        if not isinstance(value, kinds) and callable(getattr(value, "decide", None))
+        if not isinstance(value, type | ModuleType) and callable(getattr(value, "decide", None))
     ]
-    if len(found or made) != 1:
+    managers = objects or instances
+    if len(managers) != 1:
         raise UserError(
             "NO_MANAGER",
-            f"{file} holds {len(found or made)} managers",
+            f"{file} has {len(managers)} managers",
             hint="It needs one class with a method `decide(self, now)` that returns decisions.",
         )
-    manager: Manager = (found or made)[0]
+    manager: Manager = managers[0]
     return manager

@@ -1,7 +1,4 @@
-"""The live screen: figures above, the latest answers below, fitted to the terminal. Pure.
-
-Receives gauges and a few facts; hands something rich can draw, never higher than the terminal.
-"""
+"""Draws the live screen of a run: figures above, the latest results below, never higher than the terminal. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.formatting import amount, clock, seconds, size, sparkline
 from penstock.engine.gauges import SHOWN_EPOCHS, Gauges
+from penstock.formatting import amount, clock, seconds, size, sparkline
 
-#: columns that stand in an answer's title instead
+#: columns that the title of a result shows instead
 INSTANTS = ("as_of", "window_start", "window_end")
 _HEAD_LINES = 8
-_ANSWER_FRAME_LINES = 2
+_RESULT_FRAME_LINES = 2
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the screen shows beside the gauges."""
+    """What the screen shows besides the gauges."""
 
     name: str
     phase: str
-    passed_seconds: float
+    elapsed_seconds: float
     for_seconds: float | None
     backlog: dict[str, int]
     units: dict[str, str]
@@ -37,24 +34,24 @@ class Facts:
     outputs: tuple[str, ...]
 
 
-def screen(gauges: Gauges, facts: Facts, width: int, height: int) -> RenderableType:
-    """Everything, for a terminal of this size."""
+def draw_screen(gauges: Gauges, facts: Facts, width: int, height: int) -> RenderableType:
+    """The whole screen, for a terminal of this size."""
     parts: list[RenderableType] = [_title(gauges, facts, width), _figures(gauges, facts, width), Text("")]
     shown = [(name, gauges.answers[name]) for name in facts.outputs if name in gauges.answers]
     room = height - _HEAD_LINES
     if not shown:
-        awaited = "the first window to close" if gauges.epochs else "Spark to plan the first epoch"
-        parts.append(Text(f"  waiting for {awaited}", style="dim"))
+        awaited_event = "the first window to close" if gauges.epochs else "Spark to plan the first epoch"
+        parts.append(Text(f"  waiting for {awaited_event}", style="dim"))
     elif len(shown) == 2 and sum(_width(*pair) for pair in shown) + 4 <= width:
         parts.append(_side_by_side(shown, room))
     else:
         for name, rows in shown:
-            fits = min(room - _ANSWER_FRAME_LINES, rows.height)
+            fits = min(room - _RESULT_FRAME_LINES, rows.height)
             if fits < 3 and fits < rows.height:
                 break
-            parts.append(answer(name, rows, fits))
-            room -= fits + _ANSWER_FRAME_LINES
-    parts.append(Text("Ctrl-C ends it; starting again goes on from there", style="dim"))
+            parts.append(result_table(name, rows, fits))
+            room -= fits + _RESULT_FRAME_LINES
+    parts.append(Text("Ctrl-C stops it; the next start continues from there", style="dim"))
     return Group(*parts)
 
 
@@ -63,7 +60,7 @@ def _title(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
     until = f" of {clock(facts.for_seconds)}" if facts.for_seconds is not None else ""
     epoch = "-" if gauges.last_epoch is None else f"{gauges.last_epoch:,}"
     right = Text.assemble(
-        f"epoch {epoch}   ", (facts.phase, "green"), f" {clock(facts.passed_seconds)}{until}"
+        f"epoch {epoch}   ", (facts.phase, "green"), f" {clock(facts.elapsed_seconds)}{until}"
     )
     line = Table.grid(expand=True)
     line.add_column(ratio=1, no_wrap=True)
@@ -102,8 +99,8 @@ def _figures(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
         sparkline(lengths, bars),
         f"at most {seconds(facts.target_seconds)}",
     )
-    aside = f"{gauges.late:,} late, {gauges.bad:,} dead"
-    grid.add_row("state", size(gauges.state_bytes), "", aside)
+    dropped = f"{gauges.late:,} late, {gauges.bad:,} dead"
+    grid.add_row("state", size(gauges.state_bytes), "", dropped)
     grid.add_row("backlog", waiting or "-", "", "")
     return grid
 
@@ -112,22 +109,24 @@ def _side_by_side(shown: list[tuple[str, pl.DataFrame]], room: int) -> Renderabl
     pair = Table.grid(expand=True, padding=(0, 2))
     for name, rows in shown:
         pair.add_column(ratio=_width(name, rows))
-    pair.add_row(*(answer(name, rows, min(room - _ANSWER_FRAME_LINES, rows.height)) for name, rows in shown))
+    pair.add_row(
+        *(result_table(name, rows, min(room - _RESULT_FRAME_LINES, rows.height)) for name, rows in shown)
+    )
     return pair
 
 
 def _width(title: str, rows: pl.DataFrame) -> int:
-    """How wide an answer wants to be."""
+    """The width that a result needs."""
     shown = rows.drop(INSTANTS, strict=False)
     cells = [max(len(name), *(len(_cell(value)) for value in shown[name])) for name in shown.columns]
-    return max(sum(cells) + 2 * len(cells), len(title) + len(_until(rows)))
+    return max(sum(cells) + 2 * len(cells), len(title) + len(_time_of(rows)))
 
 
-def answer(name: str, rows: pl.DataFrame, most: int) -> RenderableType:
-    """An output's latest rows as a table without frame; its instant stands in the title."""
+def result_table(name: str, rows: pl.DataFrame, most: int) -> RenderableType:
+    """The latest rows of an output as a table without frame, with their time in the title."""
     shown = rows.drop(INSTANTS, strict=False).head(most)
     table = Table(box=None, padding=(0, 1), title_justify="left", expand=True, header_style="dim")
-    table.title = Text.assemble((name, "bold"), (_until(rows), "dim"))
+    table.title = Text.assemble((name, "bold"), (_time_of(rows), "dim"))
     for column, dtype in shown.schema.items():
         number = dtype.is_numeric()
         table.add_column(
@@ -142,8 +141,8 @@ def answer(name: str, rows: pl.DataFrame, most: int) -> RenderableType:
     return table
 
 
-def _until(rows: pl.DataFrame) -> str:
-    """The instant an answer stands for, in UTC as all event times; with the date unless it is today's."""
+def _time_of(rows: pl.DataFrame) -> str:
+    """The event time of a result, in UTC, with the date unless that is today."""
     instants = [rows[n][0] for n in ("as_of", "window_end") if n in rows.columns and rows.height]
     if not instants or not isinstance(instants[0], datetime):
         return ""

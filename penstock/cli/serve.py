@@ -53,18 +53,18 @@ from penstock.cli.service_options import Door, spread_over
 from penstock.cli.state import forget
 from penstock.cli.unit import watched
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
-from penstock.dashboard.mount import mounted
+from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.status_server import StatusServer, measured, status
 from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
-from penstock.server.allowed_hosts import Reach
 from penstock.server.host import Host
 from penstock.server.limits import Limits
 from penstock.server.middleware import PAGES
-from penstock.server.security import FileGuard, check_code_guarded
-from penstock.server.structured_log import log, to_lines
+from penstock.server.security import check_token_for_code
+from penstock.server.statement_guard import AllowedServers, StatementGuard
+from penstock.server.structured_log import log, log_as_json
 from penstock.settings import Settings
 
 _DEFAULTS = Limits()
@@ -163,15 +163,15 @@ def serve(
     spark, for_seconds = as_spark_settings(conf), None if for_ is None else as_seconds(for_, "--for")
     app = as_reduced(served_app(file, empty), reduced)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_code_guarded(allow_code, door.token)
+    check_token_for_code(allow_code, door.token)
     place = state or default_state(app.name)
     if ha:
         refuse_executors(elastic, manager, executors)
         refuse_reduced(reduced)
     if fresh:
         forget(place)
-    guard = FileGuard(files or (), place, Reach(reach or ()), code=allow_code)
-    pages = mounted if ui else None
+    guard = StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
+    pages = mount_dashboard if ui else None
     if ha:
         seconds = as_seconds(epoch, "--epoch")
         launch = asked.launch(
@@ -201,17 +201,17 @@ def serve(
     engine = Engine(program, settings)
     hosted = Host(program, place, guard)
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
-    hosted.look = lambda: status(engine, measured(engine))
+    hosted.engine_status = lambda: status(engine, measured(engine))
     if unit is not None:
-        hosted.unit = watched(unit)
-    to_lines()
+        hosted.unit_status = watched(unit)
+    log_as_json()
     with door.server(hosted, pages) as server, contextlib.ExitStack() as spread:
         shown = f"{server.url}{PAGES}/" if ui else None
 
         def opened() -> None:
             log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
             door.warn()
-            hosted.opened(engine.state.latest().epoch)
+            hosted.open(engine.state.manifests.latest().epoch)
             if coordination is not None:
                 me = coordinator(name, server.url, engine=True)
                 spread.enter_context(spread_over(coordination, server, hosted, me, door))
@@ -253,10 +253,10 @@ def _run(
                 listening.enter_context(JobServer(program, engine.settings.state))
                 listening.enter_context(StatusServer(engine))
             log(phase)
-            hosted.entered(phase)
+            hosted.enter_phase(phase)
 
         try:
-            run = engine.run(hosted.epoch, for_seconds=for_seconds, tell=tell)
+            run = engine.run(hosted.add_epoch, for_seconds=for_seconds, tell=tell)
             log("ended", epochs=run.epochs, events=run.events)
         except PenstockError as error:
             log("failed", logging.ERROR, condition=error.condition, error=error.text())
@@ -265,4 +265,4 @@ def _run(
             log("ended at once; the next start repeats the epoch that was under way", logging.WARNING)
             raise SystemExit(130) from None
         finally:
-            hosted.ended()
+            hosted.end()

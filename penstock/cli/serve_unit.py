@@ -35,9 +35,9 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
 from penstock.server.middleware import PAGES
-from penstock.server.security import FileGuard
-from penstock.server.structured_log import log, to_lines
-from penstock.server.unit_follower import Follower
+from penstock.server.statement_guard import StatementGuard
+from penstock.server.structured_log import log, log_as_json
+from penstock.server.unit_follower import UnitFollower
 from penstock.state.directory import SHARED, StateDirectory
 
 #: how often it looks whether there is a state that others can share
@@ -59,7 +59,7 @@ def serve_ha(
     scheme: Scheme | None,
     *,
     door: Door,
-    guard: FileGuard,
+    guard: StatementGuard,
     pages: Callable[[Service], None] | None,
     for_seconds: float | None,
     spread: Spread,
@@ -69,8 +69,8 @@ def serve_ha(
     program = program_of(app, place, keeps_results=True, follows=True)
     StateDirectory(place).refuse_another(program.fingerprint, program.summary, program.former_fingerprint)
     hosted = Host(program, place, guard)
-    hosted.unit = watched(place)
-    to_lines()
+    hosted.unit_status = watched(place)
+    log_as_json()
     with door.server(hosted, pages) as server, begun_unit(place, launch, scheme) as unit:
         shown = None if pages is None else f"{server.url}{PAGES}/"
         log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
@@ -80,7 +80,7 @@ def serve_ha(
         coordinator = Coordinator(unit, start_on_node, log, cancel_requests, prepare_launch(unit, scheme))
         stop_by_signal(coordinator)
         try:
-            with Follower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):
+            with UnitFollower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):
                 ended = coordinator.run(for_seconds)
             check_ended(unit, ended)
             if ended.phase == "running":
@@ -93,7 +93,7 @@ def serve_ha(
             log("ended at once; the engines go on without it", logging.WARNING)
             raise SystemExit(130) from None
         finally:
-            hosted.ended()
+            hosted.end()
 
 
 def _refuse_unserved(place: Path) -> None:
@@ -121,7 +121,7 @@ def _commanded(program: Program, hosted: Host, server: Server, door: Door, sprea
 
     def share() -> None:
         while not over.wait(_LOOK_SECONDS):
-            if StateDirectory(hosted.state).facts() is not None:  # the first engine gives it its name
+            if StateDirectory(hosted.state).read_facts() is not None:  # the first engine gives it its name
                 with spread_over(where or "", server, hosted, me, door):
                     over.wait()
 

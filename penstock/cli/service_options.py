@@ -1,7 +1,4 @@
-"""The door of a service: its address, token and certificate, and the coordinators it shares its jobs with.
-
-Receives options as they were given; hands a server, and what makes it one coordinator of several.
-"""
+"""Turns the options of a service into a server: address, token, certificate, limits; joins other coordinators."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server, Tls
 from penstock.server.limits import Limits
-from penstock.server.security import Token, address, check_guarded, loopback, token_of
+from penstock.server.security import Token, check_token_for_address, is_loopback, parse_address, read_token
 from penstock.server.structured_log import log
 from penstock.state.directory import StateDirectory
 
 
 @dataclass(frozen=True)
 class Door:
-    """Where a service listens and whom it lets in."""
+    """Where a service listens and which requests it accepts."""
 
     host: str
     port: int
@@ -43,25 +40,25 @@ class Door:
         rate: float,
         subscribers: int,
     ) -> Door:
-        """A door as options say."""
-        host, port = address(listen)
-        token = None if token_file is None else token_of(token_file)
-        check_guarded(host, token)
+        """The door that options describe."""
+        host, port = parse_address(listen)
+        token = None if token_file is None else read_token(token_file)
+        check_token_for_address(host, token)
         limits = Limits(
             requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers
         )
-        return Door(host, port, token, _tls(tls_cert, tls_key), limits)
+        return Door(host, port, token, _check_tls(tls_cert, tls_key), limits)
 
     def server(self, hosted: Host, pages: Callable[[Service], None] | None = None) -> Server:
-        """A server of a host, at this door; `pages` puts some beside the API."""
+        """A server of a host, at this door; `pages` adds the dashboard to the API."""
         service = Service(hosted, self.limits, self.token)
         if pages is not None:
             pages(service)
         return Server(service, self.host, self.port, self.tls)
 
     def warn(self) -> None:
-        """Say what others could overhear."""
-        if self.tls is None and not loopback(self.host):
+        """Warn about what others could read on the network."""
+        if self.tls is None and not is_loopback(self.host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
 
 
@@ -69,10 +66,10 @@ class Door:
 def spread_over(
     where: str, server: Server, hosted: Host, me: Coordinator, door: Door
 ) -> Iterator[Coordinators]:
-    """Be one of the coordinators that meet at a coordination store, for the length of a block."""
+    """Be one of the coordinators at a coordination store, within a `with` block."""
     jobs = hosted.program
 
-    def changed(before: Roster, after: Roster) -> None:
+    def log_change(before: Roster, after: Roster) -> None:
         names = list(jobs.catalogue.jobs)
         log(
             "coordinators",
@@ -81,27 +78,27 @@ def spread_over(
             taken_over=after.taken_over(before, names)[:100],
         )
 
-    def problem(error: PenstockError) -> None:
+    def log_problem(error: PenstockError) -> None:
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
-    facts = StateDirectory(hosted.state).existing()
-    members = Coordinators(open_store(where), facts["id"], me, watcher=changed, problem=problem)
+    facts = StateDirectory(hosted.state).read_existing_facts()
+    members = Coordinators(open_store(where), facts["id"], me, watcher=log_change, problem=log_problem)
     with members:
         jobs.carried_by(lambda job: members.roster.carrier(job))
-        hosted.spread = members
+        hosted.peers = members
         forwarding = server.service.forwarding
         forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)
         forwarding.coordinators = members
         yield members
 
 
-def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
+def _check_tls(certificate: Path | None, key: Path | None) -> Tls | None:
     if certificate is None and key is None:
         return None
     for path in (certificate, key):
         if path is None or not path.is_file():
             raise UserError(
-                "BAD_OPTION", "https needs a certificate and its key", detail=f"there is no {path}"
+                "BAD_OPTION", "https needs --tls-cert and --tls-key", detail=f"There is no file {path}."
             )
     assert certificate is not None
     assert key is not None

@@ -1,4 +1,4 @@
-"""`penstock sql`: a query, run on a stream now, its rows printed as they come."""
+"""`penstock sql`: runs a query on a stream and prints rows as they come."""
 
 from __future__ import annotations
 
@@ -27,36 +27,43 @@ from penstock.errors import UserError
 from penstock.settings import Settings
 from penstock.sql.statements import CreateJob, Explain, Select
 
-#: how often a running engine is asked for more rows, in seconds
-_EVERY = 0.1
+#: how often a running engine is asked for more rows
+_POLL_SECONDS = 0.1
 
 
 def sql(
     text: Annotated[
-        str, typer.Argument(help="A SELECT, or EXPLAIN SELECT; before it perhaps CREATE STREAM and the like.")
+        str,
+        typer.Argument(help="A SELECT or EXPLAIN SELECT; CREATE STREAM and other statements may precede it."),
     ],
-    with_: Annotated[Path | None, typer.Option("--with", help="A file of SQL that says the streams.")] = None,
+    with_: Annotated[
+        Path | None, typer.Option("--with", help="A file of SQL that declares the streams.")
+    ] = None,
     state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Ask the engine that runs on this state directory.")
+        Path | None, typer.Option(metavar="DIR", help="Use the engine that runs on this state directory.")
     ] = None,
     for_: For = None,
     drain: Drain = False,
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Run a query now and print its rows, one JSON object a line, until it is stopped (Ctrl-C)."""
+    """Run a query and print its rows, one JSON object per line, until Ctrl-C."""
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     spark = as_spark_settings(conf)
     scripts = [script(with_.read_text(), str(with_))] if with_ is not None else []
     scripts.append(script(text))
     *before, select = tuple(s for one in scripts for s in one.statements) or (None,)
     if isinstance(select, Explain):
-        _explained(state, scripts, select)
+        _print_plan(state, scripts, select)
         return
     if not isinstance(select, Select):
-        raise UserError("NOT_A_QUERY", "there is no SELECT at the end", hint="As in SELECT page FROM clicks.")
+        raise UserError(
+            "NOT_A_QUERY",
+            "there is no SELECT at the end",
+            hint="End with a query, such as SELECT page FROM clicks.",
+        )
     if state is not None:
-        _asked(state, select, for_seconds)
+        _run_as_job(state, select, for_seconds)
         return
     setup = ";\n".join(s.text for s in before if not isinstance(s, CreateJob | Select))
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
@@ -66,21 +73,21 @@ def sql(
         stopping = Stopping(engine)
         with Console(stderr=True).status("starting Spark") as status, stopping.signals():
 
-            def tell(phase: str) -> None:
+            def show_phase(phase: str) -> None:
                 status.update(phase)
                 if phase != "starting Spark":
                     stopping.take_signals()
                 if phase == "running":
                     status.stop()
 
-            engine.run(_watched, for_seconds=for_seconds, tell=tell)
+            engine.run(_print_report, for_seconds=for_seconds, tell=show_phase)
 
 
-def _explained(state: Path | None, scripts: Sequence[Script], asked: Explain) -> None:
-    """Say what a query does; nothing is run."""
+def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explain) -> None:
+    """Print the plan of a query, without running it."""
     if state is not None:
         with JobClient(state) as client:
-            print(client.say(asked.text)[0]["says"])
+            print(client.say(statement.text)[0]["says"])
         return
     defining = [
         replace(one, statements=[s for s in one.statements if not isinstance(s, Select)]) for one in scripts
@@ -89,27 +96,25 @@ def _explained(state: Path | None, scripts: Sequence[Script], asked: Explain) ->
         print(answer.says)
 
 
-def _watched(report: EpochReport) -> None:
+def _print_report(report: EpochReport) -> None:
     if "query" in report.rows:
         rows = report.rows["query"]
         _print({"columns": rows.columns, "rows": rows.rows()})
 
 
-def _asked(state: Path, select: Select, for_seconds: float | None) -> None:
-    """Have a running engine carry the query out as a job of its own, as long as we listen."""
-    name, ended = (
-        f"sql_{os.urandom(4).hex()}",
-        None if for_seconds is None else time.monotonic() + for_seconds,
-    )
+def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
+    """Run the query as a temporary job of a running engine."""
+    name = f"sql_{os.urandom(4).hex()}"
+    end = None if for_seconds is None else time.monotonic() + for_seconds
     with JobClient(state) as client:
         client.say(f"CREATE JOB {name} AS {select.text}")
         epoch = 0
         try:
-            while ended is None or time.monotonic() < ended:
+            while end is None or time.monotonic() < end:
                 for answer in client.since(name, epoch):
                     epoch = answer["epoch"] + 1
                     _print(answer)
-                time.sleep(_EVERY)
+                time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             pass
         finally:
@@ -118,5 +123,5 @@ def _asked(state: Path, select: Select, for_seconds: float | None) -> None:
 
 def _print(answer: dict[str, Any]) -> None:
     for row in answer["rows"]:
-        told = dict(zip(answer["columns"], row, strict=True))
-        print(json_text.dumps(told, ensure_ascii=False, default=str), flush=True)
+        cells = dict(zip(answer["columns"], row, strict=True))
+        print(json_text.dumps(cells, ensure_ascii=False, default=str), flush=True)

@@ -1,6 +1,6 @@
-"""`penstock state`: lets a person look at a state directory, check it, and go back in it.
+"""`penstock state`: shows a state directory, verifies it, and rolls it back; and `--fresh` removes it.
 
-Receives a directory; hands tables. Looking takes no lock, so it works beside a running engine.
+`ls`, `show` and `verify` take no lock, so they work beside a running engine.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.formatting import size
 from penstock.cli.options import StateDir
-from penstock.cli.screen import answer
+from penstock.cli.screen import result_table
+from penstock.cli.tables import plain_table
 from penstock.errors import InternalError, UserError
+from penstock.formatting import size
 from penstock.ha.unit import Unit
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.state.directory import SHARED, StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.rollback import check_all, last_good, rolled_back
+from penstock.state.rollback import check_epochs, last_good_epoch, roll_back
 from penstock.state.run_file import read_run
 from penstock.state.upgrade import BACKUP
 
-state_app = typer.Typer(no_args_is_help=True, help="Look at a state directory, check it, go back in it.")
+state_app = typer.Typer(no_args_is_help=True, help="Show a state directory, verify it, or roll it back.")
 
 EpochOption = Annotated[
-    int | None, typer.Option(help="The state after this epoch.", show_default="the newest")
+    int | None, typer.Option(help="Show the state after this epoch.", show_default="the newest")
 ]
 
-#: what an engine puts into its state directory
-_OWN = [
+#: what an engine creates in its state directory
+_OWN_ENTRIES = [
     "penstock.json",
     "engine.lock",
     "generations",
@@ -61,66 +62,61 @@ _OWN = [
     "elastic-costs.new",
     SHARED,
 ]
-#: what a writer that was killed leaves beside penstock.json
-_DRAFT = re.compile(r"\.penstock\.json.*")
+#: what a killed writer leaves beside penstock.json
+_TEMPORARY = re.compile(r"\.penstock\.json.*")
 _COMMAND = re.compile(r"\.|\d+\.(json|snapshot)$")
 
 
 def forget(state: Path) -> None:
-    """Remove a state directory and the results in it, if it is one, holds nothing else, and no engine holds it."""
+    """Remove a state directory and the results in it. Refuses one that holds anything else or that an engine uses."""
     directory = StateDirectory(state)
-    begun, shared = directory.facts() is not None, (state / SHARED / "unit.json").exists()
-    if not begun and not shared and not _only_commands(state / "commands"):
+    has_state, shared = directory.read_facts() is not None, (state / SHARED / "unit.json").exists()
+    if not has_state and not shared and not _only_commands(state / "commands"):
         return
     others = [
         entry.name
         for entry in state.iterdir()
-        if entry.name not in _OWN
+        if entry.name not in _OWN_ENTRIES
         and not entry.name.startswith(("engine.log", "spark-"))
-        and not _DRAFT.match(entry.name)
+        and not _TEMPORARY.match(entry.name)
     ]
     if others or state.is_symlink():
         raise UserError(
             "NOT_A_STATE_DIRECTORY",
             f"{state} is not removed: it is a link"
             if state.is_symlink()
-            else f"{state} is not removed: it holds {', '.join(sorted(others)[:3])} too",
-            hint="Move away what is not Penstock's, or name another directory with --state.",
+            else f"{state} is not removed: it also holds {', '.join(sorted(others)[:3])}",
+            hint="Move the other files away, or name another directory with --state.",
         )
-    if shared:  # before the directory is taken over: that would end its engines
+    if shared:  # before the directory is locked: that would stop its engines
         _with_unit(state, Unit.require_down)
-    with directory.held() if begun else contextlib.nullcontext():
+    with directory.locked() if has_state else contextlib.nullcontext():
         if shared:
             _with_unit(state, Unit.forget)
         shutil.rmtree(state)
 
 
-def _with_unit(state: Path, do: Callable[[Unit], None]) -> None:
-    unit = Unit.at(state)
-    try:
-        do(unit)
-    finally:
-        unit.close()
+def _with_unit(state: Path, action: Callable[[Unit], None]) -> None:
+    with contextlib.closing(Unit.at(state)) as unit:
+        action(unit)
 
 
 def _only_commands(folder: Path) -> bool:
-    """Whether commands were taken in for an engine that never began; they are all that a directory is known by then."""
+    """Whether the directory holds only commands for an engine that never started."""
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     return bool(names) and all(map(_COMMAND.match, names))
 
 
 @state_app.command()
 def ls(directory: StateDir) -> None:
-    """The epochs that are kept, with watermark, size and runs."""
-    state, console = _opened(directory), Console(highlight=False)
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in ("epoch", "watermark", "events", "state", "runs"):
-        table.add_column(column, justify="left" if column == "watermark" else "right", no_wrap=True)
-    for epoch in state.epochs():
+    """List the epochs whose state is retained, with watermark, size and runs."""
+    state, console = _open_state(directory), Console(highlight=False)
+    table = plain_table("epoch", "watermark", "events", "state", "runs", left=("watermark",))
+    for epoch in state.manifests.epochs():
         try:
-            manifest = state.manifest(epoch)
+            manifest = state.manifests.read(epoch)
         except InternalError:
-            if epoch in state.epochs():
+            if epoch in state.manifests.epochs():
                 table.add_row(str(epoch), Text("damaged", style="red"))
             continue
         table.add_row(
@@ -136,23 +132,22 @@ def ls(directory: StateDir) -> None:
 @state_app.command()
 def show(
     directory: StateDir,
-    operator: Annotated[str | None, typer.Argument(help="Only this operator, with sample rows.")] = None,
+    operator: Annotated[str | None, typer.Argument(help="Show only this operator, with sample rows.")] = None,
     epoch: EpochOption = None,
-    rows: Annotated[int, typer.Option(min=0, help="Sample rows of each collection.")] = 5,
+    rows: Annotated[int, typer.Option(min=0, help="Sample rows to print of each collection.")] = 5,
 ) -> None:
-    """What the state after an epoch consists of: operators, collections, runs, buckets, rows."""
-    state, console = _opened(directory), Console(highlight=False)
+    """Show what the state after an epoch consists of: operators, collections, runs, buckets, rows."""
+    state, console = _open_state(directory), Console(highlight=False)
     manifest = _manifest(state, epoch)
     if operator is not None and operator not in manifest.collections:
         raise UserError(
             "UNKNOWN_OPERATOR",
             f"epoch {manifest.epoch} has no state of an operator {operator!r}",
-            detail=f"It has {', '.join(manifest.collections) or 'none at all'}.",
+            detail=f"Operators with state: {', '.join(manifest.collections) or 'none'}.",
         )
     console.print(Text(f"state after epoch {manifest.epoch}, watermark {_watermark(manifest)}", style="bold"))
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in ("operator", "collection", "runs", "buckets", "rows", "size"):
-        table.add_column(column, justify="left" if column in ("operator", "collection") else "right")
+    columns = ("operator", "collection", "runs", "buckets", "rows", "size")
+    table = plain_table(*columns, left=columns[:2])
     for owner, group in manifest.collections.items():
         if operator in (None, owner):
             for name in group:
@@ -164,60 +159,62 @@ def show(
 
 @state_app.command()
 def verify(directory: StateDir) -> None:
-    """Check every kept manifest and every run it names. Exit code 4 when something is damaged."""
-    state, console = _opened(directory), Console(highlight=False)
-    checked = check_all(state)
-    for found in reversed(checked):
-        if not found.problems:
-            console.print(f"epoch {found.epoch}: whole")
-        for problem in found.problems:
+    """Verify every retained manifest and its runs. Exit code 4 if anything is damaged."""
+    state, console = _open_state(directory), Console(highlight=False)
+    checked = check_epochs(state)
+    for result in reversed(checked):
+        if not result.problems:
+            console.print(f"epoch {result.epoch}: intact")
+        for problem in result.problems:
             short = problem.split(" Hint: ")[0]
-            console.print(Text(f"epoch {found.epoch}: {short}", style="red"), soft_wrap=True)
-    if not any(found.problems for found in checked):
-        console.print(f"All {len(checked)} kept epochs are whole.")
+            console.print(Text(f"epoch {result.epoch}: {short}", style="red"), soft_wrap=True)
+    if not any(result.problems for result in checked):
+        console.print(f"All {len(checked)} retained epochs are intact.")
         return
-    good = last_good(state)
-    offered = "no epoch is whole" if good is None else f"the last good epoch is {good}"
+    good = last_good_epoch(state)
+    last = "no epoch is intact" if good is None else f"the last intact epoch is {good}"
     raise InternalError(
         "STATE_DAMAGED",
-        f"{sum(bool(found.problems) for found in checked)} of {len(checked)} kept epochs are damaged; {offered}",
-        hint=f"`penstock state rollback {directory}` goes back to it; the engine then repeats what came after."
+        f"{sum(bool(result.problems) for result in checked)} of {len(checked)} retained epochs are damaged; {last}",
+        hint=f"`penstock state rollback {directory}` goes back to it; the engine then repeats the epochs after it."
         if good is not None
-        else "Start with a new state directory.",
+        else "Use a new state directory.",
     )
 
 
 @state_app.command()
 def rollback(
     directory: StateDir,
-    to: Annotated[int | None, typer.Option(help="The epoch to go back to.", show_default="last good")] = None,
+    to: Annotated[
+        int | None, typer.Option(help="The epoch to go back to.", show_default="the last intact one")
+    ] = None,
 ) -> None:
-    """Go back to the last good epoch (or a given one); the engine repeats what came after, from the log."""
-    state, console = _opened(directory), Console(highlight=False)
-    with state.held():
-        target, taken = rolled_back(state, to)
-    if not taken:
-        console.print(f"Nothing to take back: epoch {target} is the newest and whole.")
+    """Roll back to an earlier epoch. The next start repeats the epochs after it from the log."""
+    state, console = _open_state(directory), Console(highlight=False)
+    with state.locked():
+        target, removed = roll_back(state, to)
+    if not removed:
+        console.print(f"Nothing to roll back: epoch {target} is the newest and intact.")
         return
-    reached = "the beginning" if target < 0 else f"epoch {target}"
-    which = str(taken[0]) if len(taken) == 1 else f"{taken[0]} to {taken[-1]}"
-    console.print(f"Back at {reached}. The next start repeats epoch {which}.")
+    reached = "the start" if target < 0 else f"epoch {target}"
+    which = str(removed[0]) if len(removed) == 1 else f"{removed[0]} to {removed[-1]}"
+    console.print(f"Rolled back to {reached}. The next start repeats epoch {which}.")
 
 
-def _opened(directory: StateDir) -> StateDirectory:
+def _open_state(directory: StateDir) -> StateDirectory:
     state = StateDirectory(directory)
-    state.existing()
+    state.read_existing_facts()
     return state
 
 
 def _manifest(state: StateDirectory, epoch: int | None) -> Manifest:
     if epoch is None:
-        return state.latest()
-    if epoch not in state.epochs():
+        return state.manifests.latest()
+    if epoch not in state.manifests.epochs():
         raise UserError(
-            "NO_SUCH_EPOCH", f"the state after epoch {epoch} is not kept", hint="See `penstock state ls`."
+            "NO_SUCH_EPOCH", f"the state after epoch {epoch} is not retained", hint="See `penstock state ls`."
         )
-    return state.manifest(epoch)
+    return state.manifests.read(epoch)
 
 
 def _watermark(manifest: Manifest) -> str:
@@ -239,13 +236,13 @@ def _add_collection(table: Table, manifest: Manifest, operator: str, name: str) 
 
 
 def _print_sample(
-    console: Console, state: StateDirectory, manifest: Manifest, operator: str, name: str, most: int
+    console: Console, state: StateDirectory, manifest: Manifest, operator: str, name: str, limit: int
 ) -> None:
-    """A few rows of a collection's newest run, as they lie in the file."""
+    """Print a few rows of the newest run of a collection, as they are in the file."""
     entries = manifest.entries(operator, name)
-    if not entries or not most:
+    if not entries or not limit:
         return
     frame = read_run(state.runs / entries[-1].name)
     console.print()
     hidden = [column for column in frame.columns if column in ("_hash", "_bucket")]
-    console.print(answer(f"{name}: rows of {entries[-1].name}", frame.drop(hidden).head(most), most))
+    console.print(result_table(f"{name}: rows of {entries[-1].name}", frame.drop(hidden).head(limit), limit))

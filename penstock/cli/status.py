@@ -1,4 +1,4 @@
-"""`penstock status`: how a running engine stands, once or again and again."""
+"""`penstock status`: shows a running engine or an HA unit, once or every second."""
 
 from __future__ import annotations
 
@@ -12,106 +12,112 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.formatting import clock, seconds, size, sparkline
+from penstock.cli.ha import status as unit_status
 from penstock.cli.jobs import State as RunningState
-from penstock.cli.unit import status as unit_status
-from penstock.cli.unit_tables import counted, of_jobs
+from penstock.cli.unit_tables import describe_count, job_lines
 from penstock.engine.job_client import running_state
-from penstock.server.engine_question import asked
+from penstock.formatting import clock, seconds, size, sparkline
+from penstock.server.status_client import request_status
 from penstock.state.directory import SHARED
 
-#: how often a watched status is asked for, in seconds
-_AGAIN_SECONDS = 1.0
-#: places of the line that shows how much each bucket works, where there is room and where there is not
-_HEAT, _LITTLE_HEAT = 32, 12
-#: a terminal with fewer columns has little room
+#: how often --watch requests the status
+_WATCH_SECONDS = 1.0
+#: characters of the sparkline of work by bucket, on a wide terminal and on a narrow one
+_WIDE_SPARKLINE, _NARROW_SPARKLINE = 32, 12
+#: columns of a wide terminal
 _WIDE = 110
-#: measurements older than this are told to be, in seconds
+#: measurements older than this are shown with their age
 _OLD_SECONDS = 5.0
 _UNKNOWN = "–"
-_LEFT = ("sub-query", "executor", "buckets", "decided", "why", "outcome", "")
-#: columns whose texts are broken into lines where there is no room; of others nothing is left out
-_BROKEN = ("sub-query", "decided", "why", "outcome")
+_LEFT = ("stage", "executor", "buckets", "decision", "why", "outcome", "")
+#: columns whose texts may wrap; the others never do
+_WRAPPED = ("stage", "decision", "why", "outcome")
 
 
 def status(
     state: RunningState = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, all figures.")] = False,
-    metrics: Annotated[bool, typer.Option("--metrics", help="All metrics for Prometheus.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Update every second until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Print all metrics for Prometheus.")] = False,
 ) -> None:
-    """Show what a running engine does: sub-queries, executors, backlog, buckets, decisions; or an HA unit's engines."""
+    """Show a running engine or HA unit: stages, executors, backlog, scaling decisions, or the engines of the unit."""
     place, console = running_state(state, "status"), Console(highlight=False)
     if (place / SHARED / "unit.json").exists():
         unit_status(place, as_json, metrics)
         return
     if metrics:
-        console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
+        console.print(Text(str(request_status(place, "metrics"))), soft_wrap=True, end="")
         return
     if as_json:
-        console.print_json(json.dumps(asked(place)))
+        console.print_json(json.dumps(request_status(place)))
         return
     if not watch:
-        asked(place)  # the first question begins the period that the second one is told about
-        time.sleep(_AGAIN_SECONDS)
-        console.print(drawn(asked(place), console.width))
+        request_status(place)  # the first request starts the period that the second one reports
+        time.sleep(_WATCH_SECONDS)
+        console.print(draw_status(request_status(place), console.width))
         return
     try:
         while not console.is_interactive:  # a pipe or a dumb terminal, where nothing can be drawn over
-            time.sleep(_AGAIN_SECONDS)
-            console.print(drawn(asked(place), console.width))
-        with Live(drawn(asked(place), console.width), console=console, auto_refresh=False) as live:
+            time.sleep(_WATCH_SECONDS)
+            console.print(draw_status(request_status(place), console.width))
+        with Live(
+            draw_status(request_status(place), console.width), console=console, auto_refresh=False
+        ) as live:
             while True:
-                time.sleep(_AGAIN_SECONDS)
-                live.update(drawn(asked(place), console.width), refresh=True)
+                time.sleep(_WATCH_SECONDS)
+                live.update(draw_status(request_status(place), console.width), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def drawn(said: dict[str, Any], width: int = 80) -> RenderableType:
-    """A status as tables, for a terminal so wide."""
-    epoch = f"epoch {said['epoch']:,}" if said["epoch"] >= 0 else "no epoch yet"
+def draw_status(status: dict[str, Any], width: int = 80) -> RenderableType:
+    """A status as tables, for a terminal of this width."""
+    epoch = f"epoch {status['epoch']:,}" if status["epoch"] >= 0 else "no epoch yet"
     head = Text.assemble(
         ("penstock ", "bold"),
-        (said["name"], "bold cyan"),
-        f"  {epoch}  {said['master']}  pid {said['pid']}",
+        (status["name"], "bold cyan"),
+        f"  {epoch}  {status['master']}  pid {status['pid']}",
     )
     parts: list[RenderableType] = [head]
-    if "sub_queries" in said:
-        heat = _HEAT if width >= _WIDE else _LITTLE_HEAT
-        parts += [_lengths(said), Text(""), _sub_queries(said, heat), Text(""), _executors(said)]
-    if "recovery" in said:
-        parts.append(Text(_came_back(said["recovery"]), style="dim"))
-        parts += [Text(f"  {line}", style="dim") for line in of_jobs(said["recovery"].get("jobs", {}))]
-    if "elastic" in said:
-        parts += [Text(""), _decisions(said["elastic"])]
+    if "sub_queries" in status:
+        places = _WIDE_SPARKLINE if width >= _WIDE else _NARROW_SPARKLINE
+        parts += [_describe_epochs(status), Text(""), _stages(status, places), Text(""), _executors(status)]
+    if "recovery" in status:
+        parts.append(Text(_describe_recovery(status["recovery"]), style="dim"))
+        parts += [Text(f"  {line}", style="dim") for line in job_lines(status["recovery"].get("jobs", {}))]
+    if "elastic" in status:
+        parts += [Text(""), _decisions(status["elastic"])]
     return Group(*parts)
 
 
-def _came_back(said: dict[str, Any]) -> str:
-    """What became of the epochs that the last life of the engine had not made durable."""
-    apart = ("semantics", "over", "jobs")
-    counts = [f"{counted(name)} {value:,.0f}" for name, value in said.items() if name not in apart]
-    told = ", ".join(counts) or "nothing lost or repeated so far"
-    return f"came back ({said['semantics']}): {told}{'' if said['over'] else ', and goes on'}"
+def _describe_recovery(recovery: dict[str, Any]) -> str:
+    """What the last recovery repeated or lost of the epochs that were not durable."""
+    others = ("semantics", "over", "jobs")
+    counts = [
+        f"{describe_count(name)} {value:,.0f}" for name, value in recovery.items() if name not in others
+    ]
+    text = ", ".join(counts) or "nothing lost or repeated so far"
+    return f"recovered ({recovery['semantics']}): {text}{'' if recovery['over'] else ', still under way'}"
 
 
-def _lengths(said: dict[str, Any]) -> RenderableType:
-    took = f"epochs of {seconds(said['epoch_seconds'])}" if said["epoch_seconds"] else "no epoch of late"
-    waiting = ", ".join(f"{name} {units:,}" for name, units in said["backlog"].items() if units)
-    known = said["backlog_seconds"]
+def _describe_epochs(status: dict[str, Any]) -> RenderableType:
+    took = f"epochs of {seconds(status['epoch_seconds'])}" if status["epoch_seconds"] else "no recent epoch"
+    waiting = ", ".join(f"{name} {units:,}" for name, units in status["backlog"].items() if units)
+    known = status["backlog_seconds"]
     work = "how long that takes is not known yet" if known is None else f"{seconds(known)} of work"
-    told = f"; waiting: {waiting} ({work})" if waiting else ""
-    ago = said.get("measured_seconds_ago", 0.0)
+    backlog = f"; waiting: {waiting} ({work})" if waiting else ""
+    ago = status.get("measured_seconds_ago", 0.0)
     old = f"; measured {seconds(ago)} ago" if ago > _OLD_SECONDS else ""
-    rates = f"{said['input_rate']:,.0f} events/s arrive, {said['processing_rate']:,.0f} are executed"
-    return Text(f"{took}, {seconds(said['epoch_target_seconds'])} wanted; {rates}{told}{old}", style="dim")
+    rates = f"{status['input_rate']:,.0f} events/s arrive, {status['processing_rate']:,.0f} are executed"
+    return Text(
+        f"{took}, target {seconds(status['epoch_target_seconds'])}; {rates}{backlog}{old}", style="dim"
+    )
 
 
-def _sub_queries(said: dict[str, Any], places: int) -> RenderableType:
-    table = _table("sub-query", "used", "rows/s", "imbalance", "sent/s", "state", "buckets")
-    for name, one in said["sub_queries"].items():
-        heat = sparkline(_heat(one["bucket_seconds"], places), places) if any(one["bucket_seconds"]) else ""
+def _stages(status: dict[str, Any], places: int) -> RenderableType:
+    table = _table("stage", "used", "rows/s", "imbalance", "sent/s", "state", "buckets")
+    for name, one in status["sub_queries"].items():
+        bars = sparkline(_group_buckets(one["bucket_seconds"], places), places)
         table.add_row(
             name,
             f"{one['utilisation']:.0%}",
@@ -119,40 +125,40 @@ def _sub_queries(said: dict[str, Any], places: int) -> RenderableType:
             f"{one['imbalance']:.0%}" if one["bucket_map"] else "-",
             size(one["exchange_bytes"]),
             size(one["state_bytes"]),
-            heat,
+            bars if any(one["bucket_seconds"]) else "",
         )
     return table
 
 
-def _heat(values: list[float], places: int) -> list[float]:
-    """The seconds of buckets, neighbours together."""
+def _group_buckets(values: list[float], places: int) -> list[float]:
+    """The seconds of buckets, summed over neighbours so that they fit."""
     each = max(1, -(-len(values) // places))
     return [sum(values[at : at + each]) for at in range(0, len(values), each)]
 
 
-def _executors(said: dict[str, Any]) -> RenderableType:
+def _executors(status: dict[str, Any]) -> RenderableType:
     table = _table("executor", "cores", "CPU", "memory", "")
-    elastic = said.get("elastic", {})
+    elastic = status.get("elastic", {})
     notes = dict.fromkeys(elastic.get("rehearsing", ()), "rehearses")
     notes |= dict.fromkeys(elastic.get("leaving", ()), "leaves")
-    for name, one in said["executors"].items():
+    for name, one in status["executors"].items():
         cpu = _UNKNOWN if one["cpu"] is None else f"{one['cpu']:.0%}"
         memory = f"{one['memory_bytes'] / 1e6:,.0f} MB" if one["memory_bytes"] else _UNKNOWN
         table.add_row(name, str(one["cores"]), cpu, memory, notes.get(name, ""))
-    for name in said["spare"]:
+    for name in status["spare"]:
         table.add_row(name, "", "", "", "spare")
     return table
 
 
-def _decisions(said: dict[str, Any]) -> RenderableType:
-    lines = [Text(f"under way: {line}", style="yellow") for line in said["orders"]]
-    lines += [Text(line, style="red") for line in said["deaths"]]
-    if said["resting"]:
-        lines.append(Text(f"nothing is changed: {said['resting']}", style="dim"))
-    if not said["decisions"]:
-        return Group(*lines, Text("nothing was decided so far", style="dim"))
-    table = _table("ago", "decided", "why", "outcome")
-    for one in said["decisions"]:
+def _decisions(elastic: dict[str, Any]) -> RenderableType:
+    lines = [Text(f"under way: {line}", style="yellow") for line in elastic["orders"]]
+    lines += [Text(line, style="red") for line in elastic["deaths"]]
+    if elastic["resting"]:
+        lines.append(Text(f"no decisions now: {elastic['resting']}", style="dim"))
+    if not elastic["decisions"]:
+        return Group(*lines, Text("no decisions so far", style="dim"))
+    table = _table("ago", "decision", "why", "outcome")
+    for one in elastic["decisions"]:
         outcome = one["outcome"] + (f" ({one['why']})" if one.get("why") else "")
         table.add_row(clock(one["seconds_ago"]), one["what"], one["reason"], outcome)
     return Group(*lines, Text(""), table)
@@ -162,5 +168,5 @@ def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in titles:
         justify: JustifyMethod = "left" if title in _LEFT else "right"
-        table.add_column(title, justify=justify, no_wrap=title not in _BROKEN, overflow="fold")
+        table.add_column(title, justify=justify, no_wrap=title not in _WRAPPED, overflow="fold")
     return table

@@ -1,7 +1,4 @@
-"""How the engines of an HA unit are started, as options of `run` and `serve` say it.
-
-Receives options as they were given; hands a `Launch`, or refuses what makes no sense.
-"""
+"""Turns the options of `run --ha` and `serve --ha` into the description of how a unit's engines start (`Launch`)."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from penstock.state.directory import SHARED
 
 @dataclass(frozen=True)
 class UnitOptions:
-    """What can be said of a unit, as it was given."""
+    """The options of a unit, as text."""
 
     scheme: Scheme | None = None
     coordination: str | None = None
@@ -35,7 +32,7 @@ class UnitOptions:
     checkpoint_every: str = "1"
 
     def check(self) -> None:
-        """Refuse what makes no sense together."""
+        """Refuse options that contradict each other."""
         every = as_interval(self.checkpoint_every)
         if self.recovery_time is None and (self.cost is not None or every is None):
             raise UserError(
@@ -46,10 +43,11 @@ class UnitOptions:
         if self.recovery_time is not None and self.scheme is not None:
             raise UserError(
                 "BAD_OPTION",
-                "either you choose the scheme or the controller does",
+                "--scheme and --recovery-time exclude each other: with the latter the controller chooses",
                 hint="Leave out --scheme or --recovery-time.",
             )
 
+    # over 8 parameters: one for each setting of `Launch` that options decide
     def launch(
         self,
         app: App | JobsApp,
@@ -63,7 +61,7 @@ class UnitOptions:
         drain: bool = False,
         served: bool = False,
     ) -> Launch:
-        """How the engines of an app's unit on a state directory are started."""
+        """How the engines of an app's unit start on a state directory."""
         every = as_interval(self.checkpoint_every)
         return Launch(
             unit=unit_name(app.name, place),
@@ -86,32 +84,32 @@ class UnitOptions:
         )
 
     def _recovery(self, every: int | None) -> dict[str, Any]:
-        """What a unit is told about recoveries."""
-        asked: dict[str, Any] = {"semantics": str(self.semantics), "checkpoint_every": every or "auto"}
+        """The settings of recoveries."""
+        recovery: dict[str, Any] = {"semantics": str(self.semantics), "checkpoint_every": every or "auto"}
         if self.recovery_time is not None:
-            asked["threshold_seconds"] = as_seconds(self.recovery_time, "--recovery-time")
+            recovery["threshold_seconds"] = as_seconds(self.recovery_time, "--recovery-time")
         if self.cost is not None:
             weights_of(self.cost)
-            asked["costs"] = self.cost
-        return asked
+            recovery["costs"] = self.cost
+        return recovery
 
 
 def _store(where: str | Path) -> str:
-    """Where a coordination store is, wherever that is asked."""
+    """The address of a coordination store, independent of the working directory."""
     return where if isinstance(where, str) and "://" in where else str(Path(where).resolve())
 
 
-def refuse_executors(*said: object) -> None:
-    """A unit's engines keep the executors they have: refuse options that would change them."""
-    if any(said):
+def refuse_executors(*options: object) -> None:
+    """Refuse options that change the number of executors, which a unit does not support yet."""
+    if any(options):
         raise UserError(
             "BAD_OPTION",
-            "a unit of engines does not change its executors yet",
+            "an HA unit cannot change its executors yet",
             hint="Leave out --executors, --elastic and --manager, or --ha.",
         )
 
 
 def refuse_reduced(stream: str | None) -> None:
-    """No unit reads what agents have reduced."""
+    """Refuse a reduced stream, which a unit cannot read yet."""
     if stream is not None:
-        raise UserError("BAD_OPTION", "a unit of engines does not read reduced streams yet")
+        raise UserError("BAD_OPTION", "an HA unit cannot read reduced streams yet")

@@ -1,6 +1,6 @@
-"""A connection to a service.
+"""Calls the HTTP API of a service, with a method for each page and typed responses.
 
-Receives calls; hands what the service answers, typed, or raises the `PenstockError` it refused them with.
+On failure it raises the `PenstockError` that the service reports.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from penstock.client.problems import error_of, unreachable
+from penstock.client.errors import error_of, unreachable
+from penstock.client.result import Result
 from penstock.client.subscription import AsyncOpen, Subscription
-from penstock.client.told import Told
 from penstock.errors import ExternalError, UserError
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
@@ -42,8 +42,8 @@ def connect(
 ) -> Client:
     """Connect to a service, as in `connect("http://127.0.0.1:8080")`.
 
-    `token` is what a service that others can reach demands (by default what PENSTOCK_TOKEN says); `ca_file` are the
-    certificates to trust, where the service has one of its own.
+    `token` is required by a service that others can reach (default: PENSTOCK_TOKEN); `ca_file` has the certificates to
+    trust, if the service has one of its own.
     """
     if not url.startswith(("http://", "https://")):
         raise UserError(
@@ -52,8 +52,8 @@ def connect(
     return Client(url, token or os.environ.get("PENSTOCK_TOKEN"), timeout_seconds, ca_file)
 
 
-class Client:
-    """A service, from here. Safe for several threads. To be closed, or used with `with`."""
+class Client:  # over 25 methods: one for each page of the API
+    """A connection to a service. Safe for several threads. Close it, or use it with `with`."""
 
     def __init__(self, url: str, token: str | None, timeout_seconds: float, ca_file: str | None) -> None:
         headers = {"user-agent": "penstock-client"}
@@ -69,7 +69,7 @@ class Client:
         )
         self._open_async = AsyncOpen(self._http, verify)
         self._producer, self._sequence = uuid.uuid4().hex, 0
-        self._pushing, self._patience_seconds = threading.Lock(), timeout_seconds
+        self._push_lock, self._timeout_seconds = threading.Lock(), timeout_seconds
 
     def __enter__(self) -> Client:
         return self
@@ -80,29 +80,29 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._http.close()
 
     # -- statements ------------------------------------------------------------------------------
 
-    def sql(self, text: str, *, check: bool = False) -> list[schemas.Answered]:
-        """Have statements carried out, all or none; hands an answer to each. With `check` nothing is carried out: the
-        answers are what they would be."""
-        said = self._asked("POST", "/sql", query=_checking(check), body={"sql": text})
-        return schemas.Said.model_validate(said).answers
+    def sql(self, text: str, *, check: bool = False) -> list[schemas.StatementReply]:
+        """Execute statements, all or none; return a reply to each. With `check`, return what they would return and
+        change nothing."""
+        replies = self._request_json("POST", "/sql", query=_check_query(check), body={"sql": text})
+        return schemas.StatementReplies.model_validate(replies).answers
 
     def create(
         self,
         name: str,
         query: str,
         *,
-        into: Sequence[requests.Made | Mapping[str, Any]] = (),
+        into: Sequence[requests.Connector | Mapping[str, Any]] = (),
         parameters: Mapping[str, requests.Value] | None = None,
         recovery: str | None = None,
         check: bool = False,
-    ) -> schemas.Answered:
-        """Create a job: it runs from the next epoch on. `recovery`: what it may lose or repeat after a crash.
-        With `check`, only say what would be answered."""
+    ) -> schemas.StatementReply:
+        """Create a job: it runs from the next epoch on. `recovery`: its recovery semantics, if not the engine's. With
+        `check`, only return what would be returned."""
         body = {
             "name": name,
             "query": query,
@@ -110,7 +110,7 @@ class Client:
             "parameters": dict(parameters or {}),
             "recovery": recovery,
         }
-        return self._answered("POST", "/jobs", body, check=check)
+        return self._send_statement("POST", "/jobs", body, check=check)
 
     def alter(
         self,
@@ -123,11 +123,11 @@ class Client:
         recovery: str | None = None,
         rebuild: bool = False,
         check: bool = False,
-    ) -> schemas.Answered:
-        """Alter a job: its query, or its filter, limit, parameters or recovery. The answer's `state` says what becomes
-        of it. With `check`, only say what would be answered."""
+    ) -> schemas.StatementReply:
+        """Alter a job: its query, or its filter, limit, parameters or recovery. The reply has what becomes of its
+        `state`. With `check`, only return what would be returned."""
         body = {"query": query, "where": where, "limit": limit, "parameters": dict(parameters or {})}
-        return self._answered(
+        return self._send_statement(
             "PATCH", _job(name), {**body, "recovery": recovery, "rebuild": rebuild}, check=check
         )
 
@@ -139,171 +139,167 @@ class Client:
         *,
         rebuild: bool = False,
         check: bool = False,
-    ) -> schemas.Answered:
-        """Have a job of a query in Python source, which calls it `attribute`: created where there is none of this name,
-        else altered. Only where the service takes code. With `check`, only say what would be answered."""
-        query = {"attribute": attribute, "rebuild": str(rebuild).lower(), **(_checking(check) or {})}
+    ) -> schemas.StatementReply:
+        """Create or alter a job from Python source, in which `attribute` is the name of the query. Only if the service
+        takes code. With `check`, only return what would be returned."""
+        query = {"attribute": attribute, "rebuild": str(rebuild).lower(), **(_check_query(check) or {})}
         headers = {"content-type": "text/x-python"}
-        response = self._sent(
+        response = self._send(
             "PUT", _job(name, "code"), query=query, headers=headers, content=source.encode()
         )
-        return schemas.Answered(**response.json())
+        return schemas.StatementReply(**response.json())
 
-    def drop(self, name: str) -> schemas.Answered:
+    def drop(self, name: str) -> schemas.StatementReply:
         """Drop a job."""
-        return self._answered("DELETE", _job(name))
+        return self._send_statement("DELETE", _job(name))
 
-    def pause(self, name: str) -> schemas.Answered:
-        """Let a job see no events and tell nothing until it is resumed."""
-        return self._answered("POST", _job(name, "pause"))
+    def pause(self, name: str) -> schemas.StatementReply:
+        """Pause a job: it reads no events and emits nothing until it is resumed."""
+        return self._send_statement("POST", _job(name, "pause"))
 
-    def resume(self, name: str) -> schemas.Answered:
-        """Let a job that was paused, or failed, run again."""
-        return self._answered("POST", _job(name, "resume"))
+    def resume(self, name: str) -> schemas.StatementReply:
+        """Resume a job that is paused or has failed."""
+        return self._send_statement("POST", _job(name, "resume"))
 
-    def flush(self, name: str) -> schemas.Answered:
-        """Have a job tell its open windows now, as they stand."""
-        return self._answered("POST", _job(name, "flush"))
+    def flush(self, name: str) -> schemas.StatementReply:
+        """Emit the open windows of a job now, as they are."""
+        return self._send_statement("POST", _job(name, "flush"))
 
-    def empty(self, name: str) -> schemas.Answered:
-        """Have a job forget what it knows and begin anew."""
-        return self._answered("POST", _job(name, "empty"))
+    def empty(self, name: str) -> schemas.StatementReply:
+        """Reset the state of a job."""
+        return self._send_statement("POST", _job(name, "empty"))
 
-    def create_stream(self, stream: requests.NewStream | Mapping[str, Any]) -> schemas.Answered:
+    def create_stream(self, stream: requests.NewStream | Mapping[str, Any]) -> schemas.StatementReply:
         """Create a stream."""
-        return self._answered("POST", "/streams", _plain(stream))
+        return self._send_statement("POST", "/streams", _plain(stream))
 
-    def drop_stream(self, name: str) -> schemas.Answered:
+    def drop_stream(self, name: str) -> schemas.StatementReply:
         """Drop a stream that no job reads."""
-        return self._answered("DELETE", _stream(name))
+        return self._send_statement("DELETE", _stream(name))
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- streams, jobs, results ------------------------------------------------------------------
 
     def streams(self) -> list[schemas.StreamFacts]:
         """All streams."""
-        return [schemas.StreamFacts(**one) for one in self._asked("GET", "/streams")]
+        return [schemas.StreamFacts(**one) for one in self._request_json("GET", "/streams")]
 
     def stream(self, name: str) -> schemas.StreamFacts:
-        """One stream: its columns, how late its events may come, what waits in its log."""
-        return schemas.StreamFacts(**self._asked("GET", _stream(name)))
+        """One stream: its columns, allowed lateness and backlog."""
+        return schemas.StreamFacts(**self._request_json("GET", _stream(name)))
 
     def jobs(self) -> list[schemas.JobFacts]:
-        """All jobs and how they are."""
-        return [schemas.JobFacts(**one) for one in self._asked("GET", "/jobs")]
+        """All jobs and their state of life."""
+        return [schemas.JobFacts(**one) for one in self._request_json("GET", "/jobs")]
 
-    def job(self, name: str) -> schemas.JobPage:
-        """One job: its query, its columns, how it is carried out."""
-        return schemas.JobPage(**self._asked("GET", _job(name)))
+    def job(self, name: str) -> schemas.JobDetails:
+        """One job: its query, its columns, its plan."""
+        return schemas.JobDetails(**self._request_json("GET", _job(name)))
 
     def graph(self, job: str) -> schemas.Graph:
-        """How a job's rows are made, and what passes at present."""
-        return schemas.Graph(**self._asked("GET", _job(job, "graph")))
+        """The graph of a job's plan, with current rates."""
+        return schemas.Graph(**self._request_json("GET", _job(job, "graph")))
 
     def versions(self, job: str) -> list[schemas.JobVersion]:
-        """What was done to a job, oldest first; none for the outputs of an app."""
-        return [schemas.JobVersion(**one) for one in self._asked("GET", _job(job, "versions"))]
+        """The changes of a job, oldest first; none for the outputs of an app."""
+        return [schemas.JobVersion(**one) for one in self._request_json("GET", _job(job, "versions"))]
 
     def ask(self, job: str) -> pl.DataFrame:
-        """The rows of a job's latest answer, as a Polars frame (as dicts where there is no Polars); none before its
+        """The rows of a job's latest result as a Polars frame (as dicts if Polars is not installed); none before its
         first."""
         try:
             import polars as pl
         except ImportError:
-            told = self.answer(job)
-            return [] if told is None else told.dicts()  # type: ignore[return-value]
-        response = self._sent("GET", _job(job, "answer"), headers={"accept": _ARROW})
+            result = self.answer(job)
+            return [] if result is None else result.dicts()  # type: ignore[return-value]
+        response = self._send("GET", _job(job, "answer"), headers={"accept": _ARROW})
         return pl.read_ipc_stream(response.content) if response.content else pl.DataFrame()
 
-    def answer(self, job: str) -> Told | None:
-        """A job's latest answer, with its epoch; None before its first."""
-        return Told.of(self._asked("GET", _job(job, "answer")))
+    def answer(self, job: str) -> Result | None:
+        """A job's latest result, with its epoch; None before its first."""
+        return Result.from_json(self._request_json("GET", _job(job, "answer")))
 
     def message(self, job: str, message: Any) -> Any:
-        """What a job answers to a message."""
-        return self._asked("POST", _job(job, "messages"), body={"message": message})["answer"]
+        """The reply of a job to a message."""
+        return self._request_json("POST", _job(job, "messages"), body={"message": message})["answer"]
 
-    def results(self, job: str, since: int = 0) -> Iterator[Told]:
-        """What a job told from an epoch on until now, as far as it is kept."""
+    def results(self, job: str, since: int = 0) -> Iterator[Result]:
+        """The results of a job from an epoch on until now, as far as they are retained."""
         more = True
         while more:
-            page = self._asked("GET", _job(job, "results"), query={"since": since})
+            page = self._request_json("GET", _job(job, "results"), query={"since": since})
             for facts in page["results"]:
-                if (told := Told.of(facts)) is not None:
-                    yield told
+                if (result := Result.from_json(facts)) is not None:
+                    yield result
             since, more = page["next"], page["more"]
 
     def subscribe(
         self, job: str, since: int | None = None, *, patience_seconds: float | None = 120.0
     ) -> Subscription:
-        """What a job tells from an epoch on (by default from now on), for `for` and `async for`. A connection that
-        breaks is made again, and nothing is missed or had twice; after `patience_seconds` without the service it raises
+        """Subscribe to the results of a job from an epoch on (default: from now on), for `for` and `async for`. It
+        reconnects by itself, misses nothing and repeats nothing; after `patience_seconds` without the service it raises
         (None: never)."""
         path = _job(job, "events")
         return Subscription(job, path, self._http, self._open_async, since, patience_seconds)
 
     def dead_letters(self, stream: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Records of a stream that could not be read, the latest first."""
-        rows: list[dict[str, Any]] = self._asked("GET", _stream(stream, "dead"), query={"limit": limit})[
-            "rows"
-        ]
-        return rows
+        """The dead letters of a stream, the latest first."""
+        return self._side_output(stream, "dead", limit)
 
     def late_events(self, stream: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Events of a stream that came too late, the latest first."""
-        rows: list[dict[str, Any]] = self._asked("GET", _stream(stream, "late"), query={"limit": limit})[
-            "rows"
-        ]
-        return rows
+        """The late events of a stream, the latest first, if the engine keeps them."""
+        return self._side_output(stream, "late", limit)
 
     def leaped(self, stream: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Silent partitions of a stream that were passed over, and what was read when they came back, the latest
-        first."""
-        rows: list[dict[str, Any]] = self._asked("GET", _stream(stream, "leaped"), query={"limit": limit})[
-            "rows"
-        ]
-        return rows
+        """The skipped partitions of a stream, and what was read when they came back, the latest first."""
+        return self._side_output(stream, "leaped", limit)
+
+    def _side_output(self, stream: str, kind: str, limit: int) -> list[dict[str, Any]]:
+        page = self._request_json("GET", _stream(stream, kind), query={"limit": limit})
+        return schemas.SideOutput(**page).rows
 
     # -- the service and its engine --------------------------------------------------------------
 
     def health(self) -> schemas.Health:
-        """Whether the engine is at work. Needs no token."""
-        return schemas.Health(**self._asked("GET", "/health"))
+        """Whether the engine runs. Needs no token."""
+        return schemas.Health(**self._request_json("GET", "/health"))
 
     def status(self) -> schemas.Status:
         """The engine in numbers."""
-        return schemas.Status(**self._asked("GET", "/status"))
+        return schemas.Status(**self._request_json("GET", "/status"))
 
     def metrics(self) -> str:
-        """The same as the text that Prometheus reads."""
-        return self._sent("GET", "/metrics").text
+        """All metrics, as Prometheus reads them."""
+        return self._send("GET", "/metrics").text
 
     def engine(self) -> schemas.EngineFacts:
-        """The engine inside: sub-queries with their buckets, executors, what the elastic loop decided."""
-        return schemas.EngineFacts(**self._asked("GET", "/engine"))
+        """The engine: its stages with their buckets, its executors, decisions of the elastic loop."""
+        return schemas.EngineFacts(**self._request_json("GET", "/engine"))
 
     def epochs(self, limit: int = 300) -> list[schemas.EpochPoint]:
         """The latest epochs, oldest first."""
-        return [schemas.EpochPoint(**one) for one in self._asked("GET", "/epochs", query={"limit": limit})]
+        return [
+            schemas.EpochPoint(**one) for one in self._request_json("GET", "/epochs", query={"limit": limit})
+        ]
 
     def recovery(self) -> schemas.RecoveryFacts:
-        """How the engine is protected, when it came back, and the HA unit that the service watches."""
-        return schemas.RecoveryFacts(**self._asked("GET", "/recovery"))
+        """The scheme of the engine, its restarts, and the HA unit of the service."""
+        return schemas.RecoveryFacts(**self._request_json("GET", "/recovery"))
 
     def coordinators(self) -> list[schemas.Coordinator]:
-        """The coordinators that share the jobs' masters; none where one process carries all."""
-        return [schemas.Coordinator(**one) for one in self._asked("GET", "/coordinators")]
+        """The coordinators that share the jobs; none if one process manages all of them."""
+        return [schemas.Coordinator(**one) for one in self._request_json("GET", "/coordinators")]
 
     def logs(self, limit: int = 100) -> list[schemas.LogLine]:
         """The latest lines of the service's log, the latest first."""
-        return [schemas.LogLine(**one) for one in self._asked("GET", "/logs", query={"limit": limit})]
+        return [schemas.LogLine(**one) for one in self._request_json("GET", "/logs", query={"limit": limit})]
 
     # -- events ----------------------------------------------------------------------------------
 
     def push(self, stream: str, events: Iterable[Mapping[str, Any] | str]) -> int:
-        """Append events to a stream whose log takes any: dicts as JSON, texts as they are. Returns once they are on
-        disk, and hands how many. A connection that breaks, or a service that is away, is tried again for as long as the
-        client's timeout; the log has every event once. After an error, what was sent last may be in it or not."""
-        taken, lines, size = 0, list[str](), 0
+        """Append events to the log of a stream, if it takes any: dicts as JSON, texts as they are. Returns how many,
+        once they are on disk. If the connection breaks or the service is away, it retries until the client's timeout;
+        the log has every event once. After an error, the last ones may be in the log or not."""
+        pushed, lines, size = 0, list[str](), 0
         for event in events:
             line = event if isinstance(event, str) else json.dumps(event, default=str)
             if "\n" in line.rstrip("\n"):
@@ -311,19 +307,19 @@ class Client:
             lines.append(line.rstrip("\n"))
             size += len(line)
             if size >= _PUSH_BYTES:
-                taken += self._pushed(stream, lines)
+                pushed += self._push_lines(stream, lines)
                 lines, size = [], 0
-        return taken + (self._pushed(stream, lines) if lines else 0)
+        return pushed + (self._push_lines(stream, lines) if lines else 0)
 
-    def _pushed(self, stream: str, lines: Sequence[str]) -> int:
-        """Send lines until it is known that the log has them; repeating them under one sequence does no harm."""
-        with self._pushing:  # a producer sends one after the other
+    def _push_lines(self, stream: str, lines: Sequence[str]) -> int:
+        """Send lines until the service confirms that the log has them; a repetition has the same sequence."""
+        with self._push_lock:  # a producer sends one request after the other
             self._sequence += 1
-            until = time.monotonic() + self._patience_seconds
+            until = time.monotonic() + self._timeout_seconds
             pause = 0.05
             while True:
                 try:
-                    response = self._sent(
+                    response = self._send(
                         "POST",
                         _stream(stream, "events"),
                         query={"producer": self._producer, "sequence": self._sequence},
@@ -340,18 +336,22 @@ class Client:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _answered(self, method: str, path: str, body: Any = None, *, check: bool = False) -> schemas.Answered:
-        return schemas.Answered(**self._asked(method, path, query=_checking(check), body=body))
+    def _send_statement(
+        self, method: str, path: str, body: Any = None, *, check: bool = False
+    ) -> schemas.StatementReply:
+        return schemas.StatementReply(
+            **self._request_json(method, path, query=_check_query(check), body=body)
+        )
 
-    def _asked(self, method: str, path: str, *, query: Any = None, body: Any = None) -> Any:
+    def _request_json(self, method: str, path: str, *, query: Any = None, body: Any = None) -> Any:
         if body is None:
-            return self._sent(method, path, query=query).json()
+            return self._send(method, path, query=query).json()
         content = json.dumps(body).encode()
-        return self._sent(
+        return self._send(
             method, path, query=query, content=content, headers={"content-type": "application/json"}
         ).json()
 
-    def _sent(
+    def _send(
         self,
         method: str,
         path: str,
@@ -373,7 +373,7 @@ def _plain(body: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
     return body.model_dump() if isinstance(body, BaseModel) else dict(body)
 
 
-def _checking(check: bool) -> dict[str, str] | None:
+def _check_query(check: bool) -> dict[str, str] | None:
     return {"check": "true"} if check else None
 
 

@@ -1,10 +1,9 @@
-"""A subscription that comes back by itself: every epoch a job tells in, once, across broken connections and restarts.
+"""Subscribes to a job: yields a `Result` for each epoch, across broken connections and restarts of the service.
 
-Receives server-sent events; hands `Told`, one an epoch, to `for` and to `async for`.
-
-Guarantees: after the epoch it begins with, every epoch once and in order; where that cannot be (the results are no
-longer kept, the job was dropped) it raises. Does not guarantee: to be as fast as the engine; one that falls far behind
-is dropped by the service and then goes on from the kept results.
+Guarantees: from the first epoch on, every epoch in which the job emits rows is yielded once and in order. It raises
+where that is impossible: the results are no longer retained, or the job was dropped.
+Does not guarantee: to keep up with the engine. The service drops a subscriber that falls far behind, which then
+continues from the retained results.
 """
 
 from __future__ import annotations
@@ -13,20 +12,21 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 import httpx
 
-from penstock.client.problems import error_of, unreachable
-from penstock.client.sse import Event, Reader
-from penstock.client.told import Told
+from penstock.client.errors import error_of, unreachable
+from penstock.client.result import Result
 from penstock.errors import ExternalError, PenstockError, UserError
 
-#: between attempts, in seconds: first, and at most
+#: between attempts, in seconds: the first, and the longest
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 
 
 class Subscription:
-    """A job's rows as they are told. `epoch` is the last one had; a new subscription goes on with `since=epoch + 1`."""
+    """The results of a job as it emits them. `epoch` is that of the last one; a new subscription with
+    `since=epoch + 1` continues after it."""
 
     def __init__(
         self,
@@ -41,30 +41,28 @@ class Subscription:
         self.epoch: int | None = None if since is None else since - 1
         self._path, self._client, self._open_async = path, client, open_async
         self._patience = patience_seconds
-        self._wait, self._since_when = _FIRST_WAIT, time.monotonic()
+        self._wait, self._last_contact_at = _FIRST_WAIT, time.monotonic()
 
-    # -- one after the other ---------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Told]:
-        self._well()
+    def __iter__(self) -> Iterator[Result]:
+        self._reset_wait()
         while True:
             try:
                 with self._client.stream("GET", self._path, headers=self._headers()) as response:
                     if response.status_code != 200:
                         response.read()
                         raise error_of(response)
-                    reader = Reader()
+                    reader = EventReader()
                     for piece in response.iter_bytes():
                         for event in reader.read(piece):
-                            if (told := self._taken(event)) is not None:
-                                yield told
-                self._again(None)
+                            if (result := self._read_result(event)) is not None:
+                                yield result
+                self._prepare_retry(None)
             except (httpx.TransportError, ExternalError) as failure:
-                self._again(failure)
+                self._prepare_retry(failure)
             time.sleep(self._wait)
 
-    async def __aiter__(self) -> AsyncIterator[Told]:
-        self._well()
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        self._reset_wait()
         async with self._open_async() as client:
             while True:
                 try:
@@ -72,66 +70,105 @@ class Subscription:
                         if response.status_code != 200:
                             await response.aread()
                             raise error_of(response)
-                        reader = Reader()
+                        reader = EventReader()
                         async for piece in response.aiter_bytes():
                             for event in reader.read(piece):
-                                if (told := self._taken(event)) is not None:
-                                    yield told
-                    self._again(None)
+                                if (result := self._read_result(event)) is not None:
+                                    yield result
+                    self._prepare_retry(None)
                 except (httpx.TransportError, ExternalError) as failure:
-                    self._again(failure)
+                    self._prepare_retry(failure)
                 await asyncio.sleep(self._wait)
-
-    # -- events ----------------------------------------------------------------------------------
 
     def _headers(self) -> dict[str, str]:
         headers = {"accept": "text/event-stream"}
         return headers if self.epoch is None else {**headers, "last-event-id": str(self.epoch)}
 
-    def _taken(self, event: Event) -> Told | None:
-        self._well()
+    def _read_result(self, event: ServerEvent) -> Result | None:
+        """The result in an event; None if it has none, or one that was yielded before."""
+        self._reset_wait()
         if event.kind == "dropped":
-            raise _why(json.loads(event.data))
+            raise _drop_error(json.loads(event.data))
         epoch = int(event.id) if event.id is not None else -1
-        if event.kind != "rows":
-            if self.epoch is None or epoch > self.epoch:
-                self.epoch = epoch
-            return None
         if self.epoch is not None and epoch <= self.epoch:
             return None
         self.epoch = epoch
-        return Told.of(json.loads(event.data))
+        return Result.from_json(json.loads(event.data)) if event.kind == "rows" else None
 
-    def _well(self) -> None:
-        """Something came: the service is there."""
-        self._wait, self._since_when = _FIRST_WAIT, time.monotonic()
+    def _reset_wait(self) -> None:
+        self._wait, self._last_contact_at = _FIRST_WAIT, time.monotonic()
 
-    def _again(self, failure: Exception | None) -> None:
-        """Try once more, unless that has gone on for too long."""
-        away = time.monotonic() - self._since_when
+    def _prepare_retry(self, failure: Exception | None) -> None:
+        """Wait longer before the next attempt; raise if the service has been away for too long."""
+        away = time.monotonic() - self._last_contact_at
         if self._patience is not None and away > self._patience:
             if isinstance(failure, PenstockError):
                 raise failure
-            raise unreachable(str(self._client.base_url), failure or ExternalError("GONE", "it hung up"))
+            failure = failure or ExternalError("GONE", "the service closed the connection")
+            raise unreachable(str(self._client.base_url), failure)
         self._wait = min(_LONGEST_WAIT, self._wait * 2)
 
 
 class AsyncOpen:
-    """Opens an asynchronous client like another one."""
+    """Opens an asynchronous client with the settings of a synchronous one."""
 
     def __init__(self, client: httpx.Client, verify: bool | str) -> None:
         self._client, self._verify = client, verify
 
     def __call__(self) -> httpx.AsyncClient:
-        known = self._client
+        client = self._client
         return httpx.AsyncClient(
-            base_url=known.base_url, headers=known.headers, timeout=known.timeout, verify=self._verify
+            base_url=client.base_url, headers=client.headers, timeout=client.timeout, verify=self._verify
         )
 
 
-def _why(told: dict[str, str]) -> PenstockError:
-    """Why a subscription was ended: some of it passes."""
-    reason, says = told["reason"], told["says"]
+def _drop_error(data: dict[str, str]) -> PenstockError:
+    """The error for the end of a subscription; after an `ExternalError` it reconnects."""
+    reason, message = data["reason"], data["says"]
     if reason in ("slow", "ending", "stuck"):
-        return ExternalError(f"SUBSCRIPTION_{reason.upper()}", says)
-    return UserError(reason.upper(), says, hint="Subscribe anew once that is mended.")
+        return ExternalError(f"SUBSCRIPTION_{reason.upper()}", message)
+    return UserError(reason.upper(), message, hint="Subscribe again once that is fixed.")
+
+
+# -- server-sent events --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ServerEvent:
+    """A complete server-sent event. `id` is None if it has none."""
+
+    kind: str
+    id: str | None
+    data: str
+
+
+class EventReader:
+    """Puts server-sent events together from the pieces of a response. Pure."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def read(self, piece: bytes) -> Iterator[ServerEvent]:
+        """The events that a piece completes."""
+        self._parts.append(piece)
+        if b"\n" not in piece:
+            return
+        text = b"".join(self._parts)
+        *blocks, rest = text.split(b"\n\n")
+        self._parts = [rest]
+        for block in blocks:
+            if (event := _parse_event(block)) is not None:
+                yield event
+
+
+def _parse_event(block: bytes) -> ServerEvent | None:
+    fields: dict[str, str] = {}
+    for line in block.decode("utf-8", "replace").split("\n"):
+        name, colon, value = line.partition(":")
+        if not colon or not name:  # a comment
+            continue
+        value = value.removeprefix(" ")
+        fields[name] = f"{fields['data']}\n{value}" if name == "data" and name in fields else value
+    if "data" not in fields:
+        return None
+    return ServerEvent(fields.get("event", "message"), fields.get("id"), fields["data"])

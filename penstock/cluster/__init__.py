@@ -1,4 +1,4 @@
-"""A local cluster that is real: Spark's standalone master and workers as processes of this machine."""
+"""Runs a local cluster: Spark's standalone master and workers as processes of this machine."""
 
 from penstock.cluster.local import LocalCluster
 

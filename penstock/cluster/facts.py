@@ -1,6 +1,6 @@
-"""What a local cluster writes down about itself: one small JSON file in its directory.
+"""Reads and writes the record of a local cluster: a small JSON file in its directory, replaced atomically.
 
-Receives and hands frozen facts. The file is replaced by one atomic step; whoever changes a cluster holds its lock.
+A command that changes a cluster holds its lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Master:
 
 @dataclass(frozen=True)
 class Worker:
-    """One of Spark's workers: `cpus` are the processors it is pinned to, None for any."""
+    """A Spark worker: `cpus` are the processors it is pinned to, None for any."""
 
     name: str
     process: Process
@@ -44,7 +44,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Facts:
-    """A cluster: `id` marks its processes. No master: it is only just being started."""
+    """A cluster: `id` marks its processes. Without a master it is being started."""
 
     id: str
     pin: Pin
@@ -52,18 +52,18 @@ class Facts:
     memory_mb: int
     master: Master | None = None
     workers: tuple[Worker, ...] = ()
-    #: workers there have ever been: no name is given twice
+    #: workers started so far: no name is used twice
     named: int = 0
-    #: each worker has a loopback address of its own, so that Spark takes it for a machine of its own
+    #: whether each worker has its own loopback address, so that Spark treats it as another machine
     apart: bool = False
 
     def host(self) -> str:
-        """Where the next worker listens."""
+        """The address of the next worker."""
         return f"127.0.0.{2 + self.named % 250}" if self.apart else HOST
 
     @property
     def url(self) -> str | None:
-        """What engines take as `--master`."""
+        """The `--master` of engines."""
         return None if self.master is None else f"spark://{HOST}:{self.master.port}"
 
     def worker(self, name: str) -> Worker:
@@ -73,56 +73,56 @@ class Facts:
         raise UserError(
             "NO_SUCH_WORKER",
             f"the cluster has no worker {name!r}",
-            hint=f"It has {', '.join(w.name for w in self.workers) or 'none'}.",
+            hint=f"Its workers: {', '.join(w.name for w in self.workers) or 'none'}.",
         )
 
     def without(self, name: str) -> Facts:
         return replace(self, workers=tuple(w for w in self.workers if w.name != name))
 
 
-def written(directory: Path, facts: Facts | None) -> None:
-    """Put the facts in place; None: there is no cluster any more."""
+def write_facts(directory: Path, facts: Facts | None) -> None:
+    """Write the facts; None removes them: there is no cluster any more."""
     if facts is None:
         (directory / FILE).unlink(missing_ok=True)
         return
-    draft = directory / f".{FILE}.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(facts), indent=2) + "\n")
-    os.replace(draft, directory / FILE)
+    temporary = directory / f".{FILE}.{os.getpid()}"
+    temporary.write_text(json.dumps(asdict(facts), indent=2) + "\n")
+    os.replace(temporary, directory / FILE)
 
 
-def read(directory: Path) -> Facts | None:
-    """The facts of the cluster in a directory, or None if there is none."""
+def read_facts(directory: Path) -> Facts | None:
+    """The facts of the cluster in a directory; None if there is none."""
     try:
-        return _facts(json.loads((directory / FILE).read_text()))
+        return _parse_facts(json.loads((directory / FILE).read_text()))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as failure:
         raise ExternalError(
             "CLUSTER_FILE_DAMAGED",
-            f"{directory / FILE} does not tell of a cluster",
+            f"{directory / FILE} does not describe a cluster",
             detail=str(failure) or type(failure).__name__,
             hint="If no cluster runs there any more, remove the file.",
         ) from failure
 
 
-def _facts(found: dict[str, Any]) -> Facts:
-    master = found.pop("master")
-    workers = [_worker(worker) for worker in found.pop("workers")]
+def _parse_facts(plain: dict[str, Any]) -> Facts:
+    master = plain.pop("master")
+    workers = [_parse_worker(worker) for worker in plain.pop("workers")]
     if master is not None:
         master = Master(**master | {"process": Process(**master["process"])})
-    return Facts(**found, master=master, workers=tuple(workers))
+    return Facts(**plain, master=master, workers=tuple(workers))
 
 
-def _worker(found: dict[str, Any]) -> Worker:
-    cpus = found["cpus"]
+def _parse_worker(plain: dict[str, Any]) -> Worker:
+    cpus = plain["cpus"]
     return Worker(
-        **found | {"process": Process(**found["process"]), "cpus": None if cpus is None else tuple(cpus)}
+        **plain | {"process": Process(**plain["process"]), "cpus": None if cpus is None else tuple(cpus)}
     )
 
 
 @contextlib.contextmanager
-def changing(directory: Path) -> Iterator[None]:
-    """Hold the cluster's lock: one command at a time changes it."""
+def lock_cluster(directory: Path) -> Iterator[None]:
+    """Hold the cluster's lock, so that one command at a time changes it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = open(directory / _LOCK, "a")  # noqa: SIM115

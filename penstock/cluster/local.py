@@ -1,9 +1,7 @@
-"""A cluster of Spark's own processes on this machine: started, looked at, disturbed, and ended.
+"""Starts, shows, disturbs and stops a cluster of Spark's own processes on this machine.
 
-Receives a directory and sizes; hands the master's URL, which engines take as `--master`.
-
-Guarantees: what `up` has started is ended by `down`, whatever happened in between (also when `up` was killed
-half-way); nothing else is. Two clusters in two directories do not know of each other.
+Guarantees: `down` stops everything that `up` has started, even if `up` was killed, and nothing else. Clusters in two
+directories are independent.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster import facts as known
+from penstock.cluster import facts as facts_file
 from penstock.cluster import processes, spark, topology
 from penstock.cluster.facts import HOST, Facts, Master, Worker
 from penstock.cluster.topology import Pin
@@ -30,7 +28,7 @@ _LOG_LINES = 8
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A worker: whether it lives, and the executors on it as (application, executor)."""
+    """A worker: whether it is alive, and its executors as (application, executor)."""
 
     name: str
     alive: bool
@@ -43,7 +41,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """A cluster as it is now: `apps` are those that hold cores, as (name, cores)."""
+    """The state of a cluster: `apps` are the applications with cores, as (name, cores)."""
 
     url: str
     web_url: str
@@ -53,7 +51,7 @@ class ClusterStatus:
 
 
 class LocalCluster:
-    """The cluster of one directory. `deadline_seconds` bounds every wait for Spark's processes."""
+    """The cluster of one directory. `deadline_seconds` limits every wait for Spark's processes."""
 
     def __init__(self, directory: Path, deadline_seconds: float = 90.0) -> None:
         self.directory = directory.resolve()
@@ -70,70 +68,74 @@ class LocalCluster:
         *,
         apart: bool = False,
     ) -> str:
-        """Start a master and workers; returns the master's URL once all of them are ready.
+        """Start a master and workers; returns the master's URL once all are ready.
 
-        `apart`: each worker has a loopback address of its own. Spark copies a slow task only to another machine, and
-        tells machines by their addresses."""
+        `apart`: each worker has its own loopback address. Spark copies a slow task only to another machine, and
+        distinguishes machines by address.
+        """
         processes.check_system()
         if workers < 1 or cores_per_worker < 1 or memory_mb < 512:
             raise UserError(
                 "BAD_OPTION",
-                "a cluster needs a worker, a core for each and 512 MB of memory for each",
-                hint="Such as --workers 2 --cores-per-worker 1 --memory 1g.",
+                "a cluster needs at least one worker, and for each a core and 512 MB of memory",
+                hint="Write for example --workers 2 --cores-per-worker 1 --memory 1g.",
             )
-        topology.pins((), pin, cores_per_worker)  # a wrong word is told before anything starts
-        with known.changing(self.directory):
+        topology.choose_processors((), pin, cores_per_worker)  # refuse a wrong --pin before anything starts
+        with facts_file.lock_cluster(self.directory):
             self._refuse_second()
             facts = Facts(uuid.uuid4().hex, pin, cores_per_worker, memory_mb, apart=apart)
-            known.written(self.directory, facts)  # from here on `down` finds whatever has been started
+            facts_file.write_facts(
+                self.directory, facts
+            )  # from here on `down` finds everything that was started
             try:
-                facts = self._with_master(facts)
-                facts = self._with_workers(facts, workers)
+                facts = self._start_master(facts)
+                facts = self._start_workers(facts, workers)
             except BaseException:
                 self._end_all(facts.id)
-                known.written(self.directory, None)
+                facts_file.write_facts(self.directory, None)
                 raise
         assert facts.url is not None
         return facts.url
 
     def add(self, workers: int = 1) -> list[str]:
-        """Start further workers, sized as the first ones; returns their names."""
-        with self._changing() as before:
-            after = self._with_workers(before, workers)
+        """Start more workers of the same size; returns their names."""
+        with self._locked_facts() as before:
+            after = self._start_workers(before, workers)
         return [worker.name for worker in after.workers if worker not in before.workers]
 
     def _refuse_second(self) -> None:
-        before = known.read(self.directory)
+        before = facts_file.read_facts(self.directory)
         if before is None:
             return
-        if processes.marked(before.id):
+        if processes.find_marked(before.id):
             raise UserError(
                 "CLUSTER_IS_UP",
-                f"a cluster runs in {self.directory} already" + (f", at {before.url}" if before.url else ""),
-                hint="Use it, end it with `penstock cluster down`, or name another --dir.",
+                f"a cluster is already running in {self.directory}"
+                + (f", at {before.url}" if before.url else ""),
+                hint="Use it, stop it with `penstock cluster down`, or use another --dir.",
             )
 
-    def _with_master(self, facts: Facts) -> Facts:
+    def _start_master(self, facts: Facts) -> Facts:
         for place in ("logs", "work", "scratch"):
             shutil.rmtree(self.directory / place, ignore_errors=True)
             (self.directory / place).mkdir()
         port, web_port = spark.free_ports(2)
-        process = self._started(facts, "master", spark.master_command(port, web_port), None)
+        process = self._start(facts, "master", spark.master_command(port, web_port), None)
         facts = replace(facts, master=Master(process, port, web_port))
-        known.written(self.directory, facts)
-        self._wait("master", process, lambda: spark.told(_web(facts)) is not None)
+        facts_file.write_facts(self.directory, facts)
+        self._wait("master", process, lambda: spark.fetch_page(_web(facts)) is not None)
         return facts
 
-    def _with_workers(self, facts: Facts, count: int) -> Facts:
+    def _start_workers(self, facts: Facts, count: int) -> Facts:
         url = facts.url
-        if url is None or facts.master is None or not processes.alive(facts.master.process):
-            raise ExternalError("MASTER_GONE", "the cluster's master does not run", hint=_ANEW)
-        processors = topology.read(allowed=os.sched_getaffinity(0)) if facts.pin != "none" else ()
+        if url is None or facts.master is None or not processes.is_alive(facts.master.process):
+            raise ExternalError("MASTER_GONE", "the master of the cluster is not running", hint=_RESTART)
+        processors = topology.read_processors(allowed=os.sched_getaffinity(0)) if facts.pin != "none" else ()
         ports, new = spark.free_ports(count), []
         for port in ports:
             name = f"worker-{facts.named + 1}"
-            taken = [frozenset(w.cpus) for w in facts.workers if w.cpus and processes.alive(w.process)]
-            cpus = topology.pins(processors, facts.pin, facts.cores_per_worker, taken)
+            taken = [frozenset(w.cpus) for w in facts.workers if w.cpus and processes.is_alive(w.process)]
+            cpus = topology.choose_processors(processors, facts.pin, facts.cores_per_worker, taken)
             command = spark.worker_command(
                 url,
                 port,
@@ -142,48 +144,48 @@ class LocalCluster:
                 self.directory / "work" / name,
                 facts.host(),
             )
-            process = self._started(facts, name, command, cpus, facts.host())
+            process = self._start(facts, name, command, cpus, facts.host())
             worker = Worker(name, process, port, None if cpus is None else tuple(sorted(cpus)))
             new.append(worker)
             facts = replace(facts, workers=(*facts.workers, worker), named=facts.named + 1)
-            known.written(self.directory, facts)
+            facts_file.write_facts(self.directory, facts)
         for worker in new:
-            self._wait(worker.name, worker.process, functools.partial(_listed, facts, worker))
+            self._wait(worker.name, worker.process, functools.partial(_is_registered, facts, worker))
         return facts
 
-    def _started(
+    def _start(
         self, facts: Facts, name: str, command: list[str], cpus: frozenset[int] | None, host: str = HOST
     ) -> processes.Process:
         (self.directory / "scratch" / name).mkdir(parents=True, exist_ok=True)
-        surroundings = spark.environment(self.directory / "scratch" / name, host)
-        return processes.start(command, surroundings, f"{facts.id}/{name}", self._log(name), cpus)
+        environment = spark.environment(self.directory / "scratch" / name, host)
+        return processes.start(command, environment, f"{facts.id}/{name}", self._log(name), cpus)
 
     def _wait(self, name: str, process: processes.Process, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self._deadline_seconds
         while not ready():
-            gone = not processes.alive(process)
+            gone = not processes.is_alive(process)
             if gone or time.monotonic() > deadline:
                 ended = "ended" if gone else f"was not ready within {self._deadline_seconds:.0f} s"
                 raise ExternalError(
                     "CLUSTER_DID_NOT_START",
                     f"the {name} {ended}",
-                    detail="Its last words:\n" + self._last_words(name),
-                    hint=f"All of it is in {self._log(name)}.",
+                    detail="The end of its log:\n" + self._log_end(name),
+                    hint=f"Its log is {self._log(name)}.",
                 )
             time.sleep(0.1)
 
     def _log(self, name: str) -> Path:
         return self.directory / "logs" / f"{name}.log"
 
-    def _last_words(self, name: str) -> str:
+    def _log_end(self, name: str) -> str:
         lines = self._log(name).read_text(errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES:])
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------
 
     def facts(self) -> Facts:
-        """What is written down about the cluster."""
-        facts = known.read(self.directory)
+        """The record of the cluster."""
+        facts = facts_file.read_facts(self.directory)
         if facts is None:
             raise UserError(
                 "NO_CLUSTER",
@@ -193,66 +195,66 @@ class LocalCluster:
         return facts
 
     def status(self) -> ClusterStatus:
-        """The cluster as it is now, by its processes and by what Spark tells of them."""
+        """The state of the cluster, from its processes and Spark's web pages."""
         facts = self.facts()
-        said = (facts.master and spark.told(_web(facts))) or {}
-        by_port = {worker["port"]: worker for worker in said.get("workers", ()) if worker["state"] == "ALIVE"}
-        apps = tuple((app["name"], int(app["cores"])) for app in said.get("activeapps", ()))
+        page = (facts.master and spark.fetch_page(_web(facts))) or {}
+        by_port = {worker["port"]: worker for worker in page.get("workers", ()) if worker["state"] == "ALIVE"}
+        apps = tuple((app["name"], int(app["cores"])) for app in page.get("activeapps", ()))
         return ClusterStatus(
             facts.url or "",
             _web(facts) if facts.master else "",
-            bool(facts.master and processes.alive(facts.master.process)) and said.get("status") == "ALIVE",
+            bool(facts.master and processes.is_alive(facts.master.process)) and page.get("status") == "ALIVE",
             tuple(_worker_status(worker, facts, by_port.get(worker.port)) for worker in facts.workers),
             apps,
         )
 
-    # -- disturbing and ending -------------------------------------------------------------------
+    # -- killing and stopping -------------------------------------------------------------------
 
     def kill(self, name: str) -> int:
-        """Kill a worker with the executors on it, as a power loss would; returns how many processes that were."""
-        with self._changing() as facts:
+        """Kill a worker and its executors, as a power loss would; returns the number of processes."""
+        with self._locked_facts() as facts:
             facts.worker(name)
-            struck = processes.marked(f"{facts.id}/{name}")
-            processes.kill(struck)
-            return len(struck)
+            killed = processes.find_marked(f"{facts.id}/{name}")
+            processes.kill(killed)
+            return len(killed)
 
     def remove(self, name: str) -> None:
-        """End a worker and the executors on it, and forget it."""
-        with self._changing() as facts:
+        """Stop a worker and its executors, and remove it from the cluster."""
+        with self._locked_facts() as facts:
             facts.worker(name)
             self._end_part(f"{facts.id}/{name}", [facts.worker(name).process])
-            known.written(self.directory, facts.without(name))
+            facts_file.write_facts(self.directory, facts.without(name))
 
     def down(self) -> int:
-        """End all processes of the cluster; returns how many there were. Logs stay where they are."""
-        with self._changing() as facts:
+        """Stop all processes of the cluster; returns their number. Logs remain."""
+        with self._locked_facts() as facts:
             ended = self._end_all(facts.id)
             shutil.rmtree(self.directory / "scratch", ignore_errors=True)
-            known.written(self.directory, None)
+            facts_file.write_facts(self.directory, None)
             return ended
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Facts]:
-        """The facts of a cluster that there is, while nobody else changes them."""
+    def _locked_facts(self) -> Iterator[Facts]:
+        """The facts of the cluster, which no other command can change meanwhile."""
         self.facts()
-        with known.changing(self.directory):
+        with facts_file.lock_cluster(self.directory):
             yield self.facts()
 
     def _end_all(self, mark: str) -> int:
-        """Workers are told first and end their executors; whatever is left then is ended too."""
-        facts = known.read(self.directory)
+        """Stop workers first, which stop their executors; then everything that is left."""
+        facts = facts_file.read_facts(self.directory)
         daemons = [worker.process for worker in facts.workers] if facts else []
         return self._end_part(mark, daemons)
 
     def _end_part(self, mark: str, first: list[processes.Process]) -> int:
-        all_ = processes.marked(mark)
+        all_ = processes.find_marked(mark)
         processes.end([process for process in all_ if process in first])
-        processes.end(processes.marked(mark))
-        processes.kill(processes.marked(mark))  # an executor that was just being started
+        processes.end(processes.find_marked(mark))
+        processes.kill(processes.find_marked(mark))  # an executor that was just being started
         return len(all_)
 
 
-_ANEW = "End what is left with `penstock cluster down` and start it anew."
+_RESTART = "Stop the rest with `penstock cluster down`, then start the cluster again."
 
 
 def _web(facts: Facts) -> str:
@@ -260,23 +262,23 @@ def _web(facts: Facts) -> str:
     return f"http://{HOST}:{facts.master.web_port}"
 
 
-def _listed(facts: Facts, worker: Worker) -> bool:
-    """Whether the master knows the worker and takes it for alive."""
-    said = (spark.told(_web(facts)) or {}).get("workers", ())
-    return any(other["port"] == worker.port and other["state"] == "ALIVE" for other in said)
+def _is_registered(facts: Facts, worker: Worker) -> bool:
+    """Whether the worker is registered at the master and alive."""
+    workers = (spark.fetch_page(_web(facts)) or {}).get("workers", ())
+    return any(other["port"] == worker.port and other["state"] == "ALIVE" for other in workers)
 
 
-def _worker_status(worker: Worker, facts: Facts, said: dict[str, Any] | None) -> WorkerStatus:
+def _worker_status(worker: Worker, facts: Facts, listed: dict[str, Any] | None) -> WorkerStatus:
     executors: tuple[tuple[str, str], ...] = ()
-    if said is not None:
-        page = spark.told(said["webuiaddress"]) or {}
+    if listed is not None:
+        page = spark.fetch_page(listed["webuiaddress"]) or {}
         executors = tuple((e["appdesc"]["name"], str(e["id"])) for e in page.get("executors", ()))
     return WorkerStatus(
         worker.name,
-        processes.alive(worker.process) and said is not None,
+        processes.is_alive(worker.process) and listed is not None,
         worker.process.pid,
         facts.cores_per_worker,
-        int(said["coresused"]) if said else 0,
+        int(listed["coresused"]) if listed else 0,
         worker.cpus,
         executors,
     )

@@ -1,12 +1,9 @@
-"""Processes of this machine that outlive the command that started them, and how they are found and ended again.
-
-Receives commands to start; hands their identity, which can be written down. Works on Linux: it reads /proc.
+"""Starts processes that outlive the command that started them, and finds and stops them later. Linux only: reads /proc.
 
 Invariants:
-- A process is known by its number *and* the moment it began: a number that the system has given to somebody
-  else is never signalled.
-- Every process started here carries a mark in its environment, which those it starts inherit. So all of them
-  are found again, also when their parent is gone.
+- A process is identified by its number *and* its start time: a number that the system has reused is never signalled.
+- Every process started here has a mark in its environment, which its children inherit. So all of them are found, even
+  when their parent is gone.
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its number, and when it began (the boot, and ticks since then)."""
+    """A process: its number, and when it started (the boot, and ticks since then); stored in the cluster's record."""
 
     pid: int
     began: str
 
 
 def check_system() -> None:
-    """Refuse a system whose processes we cannot tell apart."""
+    """Refuse a system on which processes cannot be identified."""
     if not (_PROC / "self" / "stat").exists() or not hasattr(os, "pidfd_open"):
         raise UserError(
             "CLUSTER_NEEDS_LINUX",
@@ -46,32 +43,32 @@ def check_system() -> None:
         )
 
 
-def identity(pid: int) -> Process | None:
-    """The process with this number now, or None where there is none or it has ended."""
+def find_process(pid: int) -> Process | None:
+    """The process with this number; None if there is none or it has ended."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
         boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
     except (OSError, ValueError):
         return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    fields = stat.rpartition(")")[2].split()  # the name before it may have any characters
     state, ticks = fields[0], fields[19]
     return None if state in ("Z", "X") else Process(pid, f"{boot}/{ticks}")
 
 
-def alive(process: Process) -> bool:
-    """Whether this very process still runs."""
-    return identity(process.pid) == process
+def is_alive(process: Process) -> bool:
+    """Whether this process, and not a later one of its number, is running."""
+    return find_process(process.pid) == process
 
 
-def marked(mark: str) -> list[Process]:
-    """All processes that carry a mark, or one that begins with it and a slash."""
+def find_marked(mark: str) -> list[Process]:
+    """All processes with a mark, or with one that starts with it and a slash."""
     exact, below = f"{MARK}={mark}".encode(), f"{MARK}={mark}/".encode()
     found = []
     for entry in _PROC.iterdir():
-        if entry.name.isdigit() and (process := identity(int(entry.name))):
+        if entry.name.isdigit() and (process := find_process(int(entry.name))):
             with contextlib.suppress(OSError):
                 variables = (entry / "environ").read_bytes().split(b"\0")
-                if any(v == exact or v.startswith(below) for v in variables) and alive(process):
+                if any(v == exact or v.startswith(below) for v in variables) and is_alive(process):
                     found.append(process)
     return found
 
@@ -79,12 +76,12 @@ def marked(mark: str) -> list[Process]:
 def start(
     command: Sequence[str], environment: Mapping[str, str], mark: str, log: Path, cpus: Iterable[int] | None
 ) -> Process:
-    """Start a process in a session of its own, pinned, with what it prints in a file."""
+    """Start a process in a session of its own, pinned to processors, with its output in a file."""
     before = os.sched_getaffinity(0)
     with open(log, "ab") as file:
         try:
             if cpus is not None:
-                os.sched_setaffinity(0, cpus)  # of this thread; what it starts inherits it
+                os.sched_setaffinity(0, cpus)  # of this thread; the process inherits it
             started = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
@@ -100,28 +97,27 @@ def start(
             ) from failure
         finally:
             os.sched_setaffinity(0, before)
-    started.returncode = 0  # we do not wait for it: it is meant to outlive us
-    process = identity(started.pid)
+    started.returncode = 0  # nobody waits for it: it outlives this process
+    process = find_process(started.pid)
     return process or Process(started.pid, "ended")
 
 
 def end(processes: Iterable[Process], deadline_seconds: float = 10.0) -> None:
-    """Ask processes to end; those that have not by the deadline are killed. Returns when they are gone."""
-    open_ = list(processes)
-    _signal(open_, signal.SIGTERM)
-    left = _wait(open_, deadline_seconds)
-    kill(left)
+    """Terminate processes; kill those that are left at the deadline. Returns when they are gone."""
+    all_ = list(processes)
+    _signal(all_, signal.SIGTERM)
+    kill(_wait(all_, deadline_seconds))
 
 
 def kill(processes: Iterable[Process], deadline_seconds: float = 10.0) -> None:
-    """End processes at once, as a power loss would. Returns when they are gone."""
+    """Kill processes, as a power loss would. Returns when they are gone."""
     left = list(processes)
     _signal(left, signal.SIGKILL)
-    if stay := _wait(left, deadline_seconds):
+    if remaining := _wait(left, deadline_seconds):
         raise ExternalError(
             "PROCESS_STAYS",
-            f"{len(stay)} processes do not end though they were killed",
-            detail=f"Their numbers are {', '.join(str(p.pid) for p in stay)}.",
+            f"{len(remaining)} processes do not end though they were killed",
+            detail=f"Their numbers are {', '.join(str(p.pid) for p in remaining)}.",
         )
 
 
@@ -132,7 +128,7 @@ def _signal(processes: Iterable[Process], which: signal.Signals) -> None:
 
 
 def _wait(processes: list[Process], deadline_seconds: float) -> list[Process]:
-    """Wait until all have ended; returns those that have not by the deadline."""
+    """Wait until all have ended; returns those that are left at the deadline."""
     deadline = time.monotonic() + deadline_seconds
     for process in processes:
         with contextlib.suppress(ProcessLookupError), _handle(process) as handle:
@@ -140,15 +136,15 @@ def _wait(processes: list[Process], deadline_seconds: float) -> list[Process]:
             waiting.register(handle, select.POLLIN)
             waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)
     _reap(processes)
-    return [process for process in processes if alive(process)]
+    return [process for process in processes if is_alive(process)]
 
 
 @contextlib.contextmanager
 def _handle(process: Process) -> Iterator[int]:
-    """A handle on this very process: no other can take its number while it is open."""
+    """A handle on this process: its number cannot be reused while the handle is open."""
     handle = os.pidfd_open(process.pid)
     try:
-        if not alive(process):
+        if not is_alive(process):
             raise ProcessLookupError
         yield handle
     finally:
@@ -156,7 +152,7 @@ def _handle(process: Process) -> Iterator[int]:
 
 
 def _reap(processes: Iterable[Process]) -> None:
-    """Take leave of those that were our own children, so that they do not stay as zombies."""
+    """Reap those that are children of this process, so that they do not remain as zombies."""
     for process in processes:
         with contextlib.suppress(OSError):
             os.waitpid(process.pid, os.WNOHANG)

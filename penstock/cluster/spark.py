@@ -1,7 +1,6 @@
-"""Spark's standalone daemons: how they are started from the installed pyspark, and what they tell over HTTP.
+"""Commands and environments of Spark's standalone daemons, from the installed pyspark, and their JSON pages.
 
-Receives ports, directories and sizes; hands commands, environments, and the JSON pages of master and workers.
-Everything is bound to loopback.
+Everything listens on loopback only.
 """
 
 from __future__ import annotations
@@ -18,28 +17,27 @@ from penstock.cluster.facts import HOST
 from penstock.errors import ExternalError
 from penstock.spark.java import java_home
 
-#: the daemons only talk to each other: a quick start matters more than peak speed, and Spark's own defaults
-#: would move on to another port where the one we have written down is taken; nobody submits over REST, whose port
-#: is the same for every master
+#: a quick start matters more than peak speed; without retries a daemon does not move to another port than the recorded
+#: one; the REST server would use the same port for every master
 _DAEMON_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false"
 )
 _DAEMON_MEMORY = "256m"
-_ASK_SECONDS = 5.0
+_FETCH_SECONDS = 5.0
 
 
 def spark_home() -> Path:
-    """Where the installed pyspark lies, with its programs and jars."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    """The directory of the installed pyspark, with its programs and jars."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise ExternalError("SPARK_NOT_FOUND", "pyspark is not installed")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def environment(scratch: Path, host: str = HOST) -> dict[str, str]:
-    """The environment of a daemon: ours, without what would steer Spark elsewhere."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    return ours | {
+    """The environment of a daemon: that of this process without settings of another Spark."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return own | {
         "SPARK_HOME": str(spark_home()),
         "JAVA_HOME": java_home(),
         "SPARK_LOCAL_IP": host,
@@ -51,14 +49,14 @@ def environment(scratch: Path, host: str = HOST) -> dict[str, str]:
 
 
 def master_command(port: int, web_port: int) -> list[str]:
-    """What starts a master."""
+    """The command of a master."""
     return [*_daemon("master.Master"), "--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
 
 
 def worker_command(
     url: str, port: int, cores: int, memory_mb: int, directory: Path, host: str = HOST
 ) -> list[str]:
-    """What starts a worker that offers so many cores and so much memory to a master."""
+    """The command of a worker that offers so many cores and so much memory to a master."""
     place = ["--host", host, "--port", str(port), "--webui-port", "0", "--work-dir", str(directory)]
     return [*_daemon("worker.Worker"), *place, "--cores", str(cores), "--memory", f"{memory_mb}m", url]
 
@@ -68,7 +66,7 @@ def _daemon(name: str) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Free ports of loopback."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     try:
         return [s.getsockname()[1] for s in sockets]
@@ -77,11 +75,11 @@ def free_ports(count: int) -> list[int]:
             s.close()
 
 
-def told(address: str) -> dict[str, Any] | None:
-    """What a daemon's web page says of it, or None when it does not answer."""
+def fetch_page(address: str) -> dict[str, Any] | None:
+    """The JSON page of a daemon; None if it does not answer."""
     try:
-        with urllib.request.urlopen(f"{address}/json/", timeout=_ASK_SECONDS) as answer:
-            said: dict[str, Any] = json.load(answer)
-            return said
+        with urllib.request.urlopen(f"{address}/json/", timeout=_FETCH_SECONDS) as answer:
+            page: dict[str, Any] = json.load(answer)
+            return page
     except (OSError, ValueError):
         return None

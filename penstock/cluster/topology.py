@@ -1,13 +1,10 @@
-"""The machine's processors as the system tells them, and which of them each worker is pinned to.
-
-Receives the tree under /sys/devices/system (or a copy of it) and the processors this process may use; hands one
-set of processor numbers a worker.
+"""Reads the machine's processors and chooses those to which each worker is pinned.
 
 Invariants:
-- Only processors that are online and allowed are dealt out.
-- While there are as many physical cores as asked for, nobody shares one; after that, threads of a core are
-  shared out, and after that, processors are given twice.
-- A worker lies inside one NUMA node wherever a node has room for it.
+- Only processors that are online and allowed are used.
+- While there are enough physical cores, no two workers share one. After that they share the threads of a core, and
+  after that processors.
+- A worker is inside one NUMA node if one has room for it.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ Pin = Literal["cores", "numa", "none"]
 PINS: tuple[Pin, ...] = get_args(Pin)
 SYSTEM = Path("/sys/devices/system")
 
-#: a set of processors that is dealt out as one: a physical core, or one thread of it
+#: processors that are assigned together: a physical core, or one thread of it
 Unit = frozenset[int]
 
 
 @dataclass(frozen=True, order=True)
 class Processor:
-    """One logical processor: where it sits, and the number by which the system calls it."""
+    """A logical processor: its place, and its number in the system."""
 
     node: int
     package: int
@@ -37,8 +34,8 @@ class Processor:
     number: int
 
 
-def parsed_list(text: str) -> list[int]:
-    """The numbers of a list as the kernel writes them: `0-3,8` is 0, 1, 2, 3, 8."""
+def parse_cpu_list(text: str) -> list[int]:
+    """Parse a list in the kernel's notation: `0-3,8` is 0, 1, 2, 3, 8."""
     found: list[int] = []
     for part in text.strip().split(","):
         if part:
@@ -47,8 +44,8 @@ def parsed_list(text: str) -> list[int]:
     return found
 
 
-def written_list(numbers: Iterable[int]) -> str:
-    """Numbers as the kernel writes them."""
+def format_cpu_list(numbers: Iterable[int]) -> str:
+    """Numbers in the kernel's notation."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and spans[-1][1] == number - 1:
@@ -58,10 +55,10 @@ def written_list(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def read(root: Path = SYSTEM, allowed: Collection[int] | None = None) -> tuple[Processor, ...]:
-    """The processors that are online and, if that is said, allowed, neighbours beside each other."""
+def read_processors(root: Path = SYSTEM, allowed: Collection[int] | None = None) -> tuple[Processor, ...]:
+    """The processors that are online and, if given, allowed, in the order of the topology."""
     try:
-        online = parsed_list((root / "cpu" / "online").read_text())
+        online = parse_cpu_list((root / "cpu" / "online").read_text())
         nodes = _nodes(root)
         found = [
             Processor(
@@ -84,10 +81,10 @@ def read(root: Path = SYSTEM, allowed: Collection[int] | None = None) -> tuple[P
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    """The NUMA node of each processor. A kernel without NUMA tells of none."""
+    """The NUMA node of each processor; empty for a kernel without NUMA."""
     found = {}
     for place in (root / "node").glob("node[0-9]*"):
-        for number in parsed_list((place / "cpulist").read_text()):
+        for number in parse_cpu_list((place / "cpulist").read_text()):
             found[number] = int(place.name.removeprefix("node"))
     return found
 
@@ -97,15 +94,15 @@ def _fact(root: Path, number: int, name: str, otherwise: int) -> int:
         value = int((root / "cpu" / f"cpu{number}" / "topology" / name).read_text())
     except FileNotFoundError:
         return otherwise
-    return value if value >= 0 else otherwise  # -1: the machine does not say
+    return value if value >= 0 else otherwise  # -1: unknown to the machine
 
 
-def pins(
+def choose_processors(
     processors: Sequence[Processor], how: Pin, cores: int, taken: Sequence[frozenset[int]] = ()
 ) -> frozenset[int] | None:
-    """What the next worker with this many cores is pinned to; `taken` has those of the workers before it."""
+    """The processors of the next worker with so many cores; `taken` has those of the workers before it."""
     if how not in PINS:
-        raise UserError("BAD_OPTION", f"there is no pinning {how!r}", hint=f"Use one of {', '.join(PINS)}.")
+        raise UserError("BAD_OPTION", f"there is no --pin {how!r}", hint=f"Use one of {', '.join(PINS)}.")
     if how == "none" or not processors:
         return None
     return _node(processors, taken) if how == "numa" else _cores(processors, cores, taken)
@@ -116,8 +113,8 @@ def _node(processors: Sequence[Processor], taken: Sequence[frozenset[int]]) -> f
     nodes: dict[int, set[int]] = {}
     for processor in processors:
         nodes.setdefault(processor.node, set()).add(processor.number)
-    crowded = {node: sum(bool(numbers & t) for t in taken) / len(numbers) for node, numbers in nodes.items()}
-    return frozenset(nodes[min(nodes, key=lambda node: (crowded[node], node))])
+    load = {node: sum(bool(numbers & t) for t in taken) / len(numbers) for node, numbers in nodes.items()}
+    return frozenset(nodes[min(nodes, key=lambda node: (load[node], node))])
 
 
 def _cores(processors: Sequence[Processor], cores: int, taken: Sequence[frozenset[int]]) -> frozenset[int]:
@@ -129,7 +126,7 @@ def _cores(processors: Sequence[Processor], cores: int, taken: Sequence[frozense
     used = {number: sum(number in t for t in taken) for number in node_of}
     physical = [frozenset(numbers) for numbers in whole.values()]
     free = [unit for unit in physical if not any(used[number] for number in unit)]
-    if len(free) < cores:  # not enough whole cores are left: single threads, the least used first
+    if len(free) < cores:  # not enough whole cores: single threads, the least used first
         threads = sorted(
             (frozenset([number]) for number in used), key=lambda unit: (_load(unit, used), *unit)
         )
@@ -143,7 +140,7 @@ def _load(unit: Unit, used: dict[int, int]) -> int:
 
 
 def _together(free: list[Unit], cores: int, node_of: dict[int, int], used: dict[int, int]) -> list[Unit]:
-    """So many units out of those that are free, from one node if one has them, the least used first."""
+    """Choose so many of the free units, from one node if possible, the least used first."""
 
     def order(unit: Unit) -> tuple[int, int]:
         return _load(unit, used), min(unit)

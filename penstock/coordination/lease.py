@@ -9,7 +9,7 @@ Guarantees: every generation of a lease is granted once, and each is higher than
 holder's own clock, before another can acquire the next; a holder that was paused notices when it checks (`is_held`,
 `check`).
 Does not guarantee: that a holder stops between checking and writing. Where that matters, write through a
-`Ground`, which refuses lower generations at the write itself.
+`FencedDirectory`, which refuses lower generations at the write itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from penstock.coordination.contract import Record, Session, Store, clock
 from penstock.errors import ExternalError, InternalError
-from penstock.state.generation import fenced
+from penstock.state.generation import fenced_error
 
 #: a waiter checks the holder's session at least this often
 _POLL_SECONDS = 0.1
@@ -83,7 +83,7 @@ class Lease:
         except ExternalError:
             newest = self._generation
         if newest > self._generation:
-            raise fenced(f"{self._path} in {self._store.describe()}", self._generation, newest)
+            raise fenced_error(f"{self._path} in {self._store.describe()}", self._generation, newest)
         raise ExternalError(
             "LEASE_LOST",
             f"the lease of generation {self._generation} has expired",

@@ -1,1 +1,1 @@
-"""The dashboard: pages that show a running engine and let people create, alter and pause jobs."""
+"""The dashboard: pages in the browser that show a running engine, and on which people create and alter jobs."""

@@ -1,7 +1,4 @@
-"""Queries as they are written: an editor that says while one types whether it could be.
-
-Receives a query; hands it to the service to be checked, and to be carried out once somebody says so.
-"""
+"""Edits queries: the service checks a statement while somebody types, and executes it at the press of a button."""
 
 from __future__ import annotations
 
@@ -12,63 +9,68 @@ from typing import Any
 from nicegui import ui
 from pydantic import ValidationError
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.frame import button, read, tried
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.frame import button, run, run_or_notify
 from penstock.errors import PenstockError
-from penstock.server.response_bodies import Answered
+from penstock.server.response_bodies import StatementReply
 
-#: what is typed is checked once nothing more comes for this long, in seconds
+#: an input is checked after a pause of so many seconds
 _PAUSE_SECONDS = 0.35
-_BEGIN = (
+_FIRST_QUERY = (
     "SELECT path, COUNT(*) AS n\nFROM clicks\nGROUP BY path\nORDER BY n DESC LIMIT 10\nWINDOWING 5 SECONDS"
 )
 
 
-class Checked:
-    """What would come of what is typed somewhere, and a button that has it carried out once all is well.
+class CheckedButton:
+    """A button that works while the check of an input succeeds, and a message with the outcome of the check.
 
-    `check` hands what would be answered, or None where there is nothing to be done; it runs on a thread. `mark` names
-    the two for tests.
+    `check` runs on a thread and returns what the statement would return, or None if there is nothing to execute. `mark`
+    names button and message for tests.
     """
 
     def __init__(
-        self, check: Callable[[], Answered | None], does: Callable[[], Any], word: str, mark: str
+        self, check: Callable[[], StatementReply | None], action: Callable[[], Any], label: str, mark: str
     ) -> None:
-        self._check, self._typed, self._mark = check, 0, f"at-{mark}-said"
-        self._said = ui.label("").classes(f"pen-said {self._mark} dim")
-        self._button = button(word, does, kind="unelevated color=primary").classes(f"at-{mark}")
+        self._check, self._inputs, self._mark = check, 0, f"at-{mark}-message"
+        self._message = ui.label("").classes(f"pen-message {self._mark} dim")
+        self._button = button(label, action, kind="unelevated color=primary").classes(f"at-{mark}")
         self._button.disable()
 
-    async def look(self) -> None:
-        """Check what stands there, once nobody types."""
-        self._typed = mine = self._typed + 1
+    async def check(self) -> None:
+        """Check the input after a pause, unless it changes in between."""
+        self._inputs = number = self._inputs + 1
         await asyncio.sleep(_PAUSE_SECONDS)
-        if mine != self._typed:
+        if number != self._inputs:
             return
         try:
-            answer = await read(self._check)
-            told, kind = ("", "dim") if answer is None else (f"✓ {answer.says}", "good")
+            reply = await run(self._check)
+            message, kind = ("", "dim") if reply is None else (f"✓ {reply.says}", "good")
         except PenstockError as error:
             place = f"{error.where}: " if error.where else ""
             hint = f" {error.hint}" if error.hint else ""
-            told, kind = f"✗ {place}{error.primary}.{hint}", "bad"
+            message, kind = f"✗ {place}{error.primary}.{hint}", "bad"
         except ValidationError as error:
-            told, kind = f"✗ {error.errors()[0]['msg']}", "bad"
-        if mine == self._typed:
-            self.say(told, kind)
+            message, kind = f"✗ {error.errors()[0]['msg']}", "bad"
+        if number == self._inputs:
+            self.set_message(message, kind)
 
-    def say(self, text: str, kind: str) -> None:
-        """Say something; the button works while all is well."""
-        self._said.set_text(text)
-        self._said.classes(replace=f"pen-said {self._mark} {kind}")
+    def set_message(self, text: str, kind: str) -> None:
+        """Show a message; the button works if its kind is `good`."""
+        self._message.set_text(text)
+        self._message.classes(replace=f"pen-message {self._mark} {kind}")
         self._button.set_enabled(kind == "good")
 
 
 class Editor:
-    """A query, what would come of it, and a button that has it carried out."""
+    """An editor for a query, with a checked button that executes it."""
 
     def __init__(
-        self, query: str, check: Callable[[str], Answered], does: Callable[[], Any], word: str, dark: bool
+        self,
+        query: str,
+        check: Callable[[str], StatementReply],
+        action: Callable[[], Any],
+        label: str,
+        dark: bool,
     ) -> None:
         self._code = (
             ui.codemirror(
@@ -76,65 +78,60 @@ class Editor:
                 language="SQL",
                 theme="basicDark" if dark else "basicLight",
                 line_wrapping=True,
-                on_change=self.look,
+                on_change=self.check,
             )
             .classes("pen-editor w-full")
             .classes("at-query")
         )
-        self._checked = Checked(lambda: check(self.query), does, word, "do")
+        self._button = CheckedButton(lambda: check(self.query), action, label, "do")
 
     @property
     def query(self) -> str:
-        """What stands there."""
+        """The query in the editor."""
         return self._code.value or ""
 
-    def set(self, query: str) -> None:
-        """Have something else stand there."""
-        self._code.set_value(query)
+    async def check(self) -> None:
+        """Check the query after a pause, unless it changes in between."""
+        await self._button.check()
 
-    async def look(self) -> None:
-        """Check what stands there, once nobody types."""
-        await self._checked.look()
-
-    def say(self, text: str, kind: str) -> None:
-        """Say something below it; the button works while all is well."""
-        self._checked.say(text, kind)
+    def set_message(self, text: str, kind: str) -> None:
+        """Show a message below the editor; the button works if its kind is `good`."""
+        self._button.set_message(text, kind)
 
 
-def altering(board: Board, name: str, query: str, dark: bool) -> Editor:
-    """An editor for a job's query."""
+def alter_editor(backend: Backend, name: str, query: str, dark: bool) -> None:
+    """Show an editor that alters the query of a job."""
 
     async def alter() -> None:
-        answer = await tried(board.alter, name, editor.query)
-        if answer is not None:
-            ui.notify(answer.says, type="positive")
-            editor.say(answer.says, "dim")
+        reply = await run_or_notify(backend.alter, name, editor.query)
+        if reply is not None:
+            ui.notify(reply.says, type="positive")
+            editor.set_message(reply.says, "dim")
 
-    def check(text: str) -> Answered:
-        return board.alter(name, text, True)
+    def check(text: str) -> StatementReply:
+        return backend.alter(name, text, True)
 
     editor = Editor(query, check, alter, "Alter", dark)
-    return editor
 
 
-def creating(board: Board, dark: bool) -> ui.dialog:
-    """A dialog in which a job is written."""
-    streams = [stream["name"] for stream in board.streams()]
-    begin = _BEGIN.replace("clicks", streams[0]) if streams else _BEGIN
+def create_dialog(backend: Backend, dark: bool) -> ui.dialog:
+    """A dialog that creates a job."""
+    streams = [stream["name"] for stream in backend.streams()]
+    query = _FIRST_QUERY.replace("clicks", streams[0]) if streams else _FIRST_QUERY
     with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 720px"):
         ui.label("New job").classes("pen-title")
         name = ui.input("Name").props("dense outlined autofocus").classes("w-full").classes("at-name")
 
         async def create() -> None:
-            answer = await tried(board.create, name.value, editor.query)
-            if answer is not None:
-                ui.navigate.to(f"/jobs/{answer.name}")
+            reply = await run_or_notify(backend.create, name.value, editor.query)
+            if reply is not None:
+                ui.navigate.to(f"/jobs/{reply.name}")
 
-        def check(text: str) -> Answered:
-            return board.create(name.value or "", text, True)
+        def check(text: str) -> StatementReply:
+            return backend.create(name.value or "", text, True)
 
-        editor = Editor(begin, check, create, "Create", dark)
-        name.on_value_change(editor.look)
+        editor = Editor(query, check, create, "Create", dark)
+        name.on_value_change(editor.check)
         if streams:
             ui.label(f"Streams: {', '.join(streams[:12])}").classes("pen-note")
     return dialog

@@ -1,7 +1,4 @@
-"""The frame all pages share: head, ways to the other pages, colours; and the parts they are put together from.
-
-Receives the page's name; hands the place where its content goes. A page reads anew once a second while it is open.
-"""
+"""Builds what all pages share: the header with the navigation, the theme, the refresh every second, cards and tiles."""
 
 from __future__ import annotations
 
@@ -15,18 +12,18 @@ from fastapi import Request
 from markupsafe import Markup
 from nicegui import ui
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.markup import chip, nothing
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.markup import chip
 from penstock.errors import PenstockError
 from penstock.server.middleware import PAGES
 
 T = TypeVar("T")
 
-#: how often an open page reads anew, in seconds
-READ_SECONDS = 1.0
-#: the cookie that remembers light or dark
-_SHADE = "penstock-shade"
-_WAYS = {
+#: how often an open page refreshes, in seconds
+REFRESH_SECONDS = 1.0
+#: the cookie that has light or dark
+_THEME_COOKIE = "penstock-shade"
+_PAGES = {
     "": "Overview",
     "elasticity": "Elasticity",
     "recovery": "Fault tolerance",
@@ -35,95 +32,95 @@ _WAYS = {
 _STYLE = (Path(__file__).parent / "pages.css").read_text()
 
 
-class Shade:
-    """Whether the page is dark, as far as this side knows: None is as the browser's machine has it."""
+class Theme:
+    """Light or dark: as the cookie of the browser has it, or else as the browser's machine is set."""
 
     def __init__(self, request: Request) -> None:
-        said = request.cookies.get(_SHADE)
-        self.mode = ui.dark_mode({"dark": True, "light": False}.get(said or ""))
+        theme = request.cookies.get(_THEME_COOKIE, "")
+        self.mode = ui.dark_mode({"dark": True, "light": False}.get(theme))
 
-    async def dark(self) -> bool:
-        """Whether it is, in the browser."""
-        return bool(await asked("Quasar.Dark.isActive", False))
+    async def is_dark(self) -> bool:
+        """Whether the page is dark in the browser."""
+        return bool(await evaluate("Quasar.Dark.isActive", False))
 
-    async def turn(self) -> None:
-        """Have it the other way round from now on."""
-        dark = not await self.dark()
+    async def toggle(self) -> None:
+        """Switch between light and dark, from now on."""
+        dark = not await self.is_dark()
         self.mode.set_value(dark)
-        word = "dark" if dark else "light"
+        theme = "dark" if dark else "light"
         ui.run_javascript(
-            f'document.cookie = "{_SHADE}={word};path={PAGES};max-age=31536000;samesite=lax";'
+            f'document.cookie = "{_THEME_COOKIE}={theme};path={PAGES};max-age=31536000;samesite=lax";'
             "setTimeout(() => location.reload(), 150)"
         )
 
 
-async def asked(expression: str, otherwise: T) -> T:
-    """What an expression is in the browser; something else where it does not answer."""
+async def evaluate(expression: str, default: T) -> T:
+    """Evaluate an expression in the browser; return the default if it does not respond."""
     try:
-        found: T = await ui.run_javascript(f"return {expression}", timeout=5.0)
-        return found
+        value: T = await ui.run_javascript(f"return {expression}", timeout=5.0)
+        return value
     except TimeoutError:
-        return otherwise
+        return default
 
 
 @contextmanager
-def framed(board: Board, request: Request, here: str) -> Iterator[Shade]:
-    """A page: its head, and what is inside this."""
+def page_frame(backend: Backend, request: Request, current: str) -> Iterator[Theme]:
+    """The header of a page; the content goes inside."""
     ui.add_css(_STYLE)
     ui.colors(primary="#0b7285")
-    shade = Shade(request)
+    theme = Theme(request)
     with ui.element("header").classes("pen-head"), ui.element("div").classes("pen-head-in"):
         ui.link("Penstock", "/").classes("pen-brand")
-        phase = shown()
+        phase = html()
         name = ui.label().classes("pen-engine")
-        ui.button(icon="dark_mode", on_click=shade.turn).props(
+        ui.button(icon="dark_mode", on_click=theme.toggle).props(
             'flat dense round color=white aria-label="light or dark"'
         ).classes("at-shade")
-        if board.service.token is not None:
+        if backend.service.token is not None:
             ui.button(icon="logout", on_click=_log_out).props(
                 'flat dense round color=white aria-label="log out"'
             )
         with ui.element("nav").classes("pen-nav"):
-            for way, title in _WAYS.items():
-                ui.link(title, f"/{way}").classes("here" if way == here else "")
+            for page, title in _PAGES.items():
+                ui.link(title, f"/{page}").classes("here" if page == current else "")
 
-    def head() -> None:
-        status = board.status()
+    def show() -> None:
+        status = backend.status()
         name.set_text(f"{status['name']}  ·  epoch {status['epoch']:,}")
-        put(phase, chip(status["phase"]))
+        update_html(phase, chip(status["phase"]))
 
-    every(head)
+    refresh(show)
     with ui.element("main").classes("pen-page"):
-        yield shade
+        yield theme
 
 
 def _log_out() -> None:
     ui.run_javascript(f'fetch("{PAGES}/logout", {{method: "POST"}}).then(() => location.reload())')
 
 
-# -- reading anew --------------------------------------------------------------------------------
+# -- refresh -------------------------------------------------------------------------------------
 
 
-def every(show: Callable[[], None] | Callable[[], Awaitable[None]]) -> None:
-    """Have something shown now, and once a second while the page is open."""
+def refresh(show: Callable[[], None] | Callable[[], Awaitable[None]]) -> None:
+    """Call a function now, and once a second while the page is open."""
 
-    async def again() -> None:
-        done = show()
-        if done is not None:
-            await done
+    async def call() -> None:
+        awaitable = show()
+        if awaitable is not None:
+            await awaitable
 
-    ui.timer(READ_SECONDS, again)
-
-
-async def read(what: Callable[..., T], *given: Any) -> T:
-    """Ask on a thread, so that pages never hold up the API."""
-    return await asyncio.to_thread(what, *given)
+    ui.timer(REFRESH_SECONDS, call)
 
 
-async def tried(what: Callable[..., T], *given: Any) -> T | None:
-    """Do what was asked for; what is wrong with it is told on the page."""
+async def run(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function on a thread, so that pages never delay the API."""
+    return await asyncio.to_thread(function, *arguments)
+
+
+async def run_or_notify(function: Callable[..., T], *arguments: Any) -> T | None:
+    """Call a function on a thread; show its error on the page."""
     try:
-        return await read(what, *given)
+        return await run(function, *arguments)
     except PenstockError as error:
         ui.notify(error.text(), type="negative", multi_line=True, timeout=8_000)
         return None
@@ -132,20 +129,29 @@ async def tried(what: Callable[..., T], *given: Any) -> T | None:
 # -- parts ---------------------------------------------------------------------------------------
 
 
-def shown(markup: Markup | None = None) -> ui.html:
-    """A place for markup."""
+def html(markup: Markup | None = None) -> ui.html:
+    """An element that shows markup."""
     return ui.html(str(markup or ""))
 
 
-def put(place: ui.html, markup: Markup) -> None:
-    """Show something else there."""
-    if place.content != str(markup):
-        place.set_content(str(markup))
+def update_html(element: ui.html, markup: Markup) -> None:
+    """Show other markup in an element."""
+    if element.content != str(markup):
+        element.set_content(str(markup))
+
+
+def update_chart(chart: ui.echart, options: dict[str, Any] | None) -> None:
+    """Show other options in a chart; hide it without any."""
+    chart.set_visibility(options is not None)
+    if options is not None and options != chart.options:
+        chart.options.clear()
+        chart.options.update(options)
+        chart.update()
 
 
 @contextmanager
 def card(title: str, note: str = "") -> Iterator[ui.element]:
-    """A card with a title; hands its head, for buttons."""
+    """A card with a title; yields its head, for buttons."""
     with ui.element("section").classes("pen-card"):
         with ui.element("div").classes("pen-card-head") as head:
             ui.html(title, tag="h2").classes("pen-title")
@@ -155,7 +161,7 @@ def card(title: str, note: str = "") -> Iterator[ui.element]:
 
 
 class Tile:
-    """A figure with its name, and something smaller below."""
+    """A value with its name, and a smaller text below."""
 
     def __init__(self, label: str) -> None:
         with ui.element("div").classes("pen-tile"):
@@ -163,19 +169,14 @@ class Tile:
             self._value = ui.label("-").classes("value")
             self._sub = ui.label("").classes("sub")
 
-    def put(self, value: str, sub: str = "") -> None:
-        """Show a figure."""
+    def set(self, value: str, sub: str = "") -> None:
+        """Show another value."""
         self._value.set_text(value)
         self._sub.set_text(sub)
 
 
 def button(
-    text: str, does: Callable[..., Any], *, kind: str = "outline", icon: str | None = None
+    text: str, action: Callable[..., Any], *, kind: str = "outline", icon: str | None = None
 ) -> ui.button:
-    """A button in the pages' manner."""
-    return ui.button(text, on_click=does, icon=icon).props(f"no-caps dense {kind} padding='4px 12px'")
-
-
-def missing(says: str) -> None:
-    """What a page says that has nothing to show."""
-    shown(nothing(says))
+    """A button in the style of the pages."""
+    return ui.button(text, on_click=action, icon=icon).props(f"no-caps dense {kind} padding='4px 12px'")

@@ -1,7 +1,7 @@
-"""Logging in: a browser shows the token once and carries a signed pass from then on.
+"""Logs browsers in: a browser shows the token once, in a form, and sends a signed pass from then on.
 
-Receives the token in a form; hands a cookie that scripts cannot read, that is sent with the dashboard's pages only, and
-that dies with the token or after a week.
+The pass is a cookie that scripts cannot read and that is sent to the dashboard's pages only. It expires with the token,
+or after a week.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ input {{ border: 1px solid light-dark(#cfd7e2, #3a4656); }}
 button {{ background: #0b7285; color: #fff; border: 0; font-weight: 600; cursor: pointer; }}
 .bad {{ color: light-dark(#c92a2a, #ff8787); }}
 </style></head><body><form method="post" action="{login}"><h1>Penstock</h1>
-<p class="{kind}">{says}</p>
+<p class="{kind}">{message}</p>
 <input type="password" name="token" aria-label="token" placeholder="token" autofocus required
  autocomplete="current-password">
 <button>Log in</button></form></body></html>"""
 
 
-def logging_in(api: FastAPI, token: Token | None) -> None:
-    """Add the pages where one logs in and out."""
+def add_login_pages(api: FastAPI, token: Token | None) -> None:
+    """Add the pages to log in and out."""
 
     @api.get(LOGIN, include_in_schema=False)
     async def form() -> Response:
@@ -50,29 +50,29 @@ def logging_in(api: FastAPI, token: Token | None) -> None:
     async def login(request: Request) -> Response:
         if token is None:
             return RedirectResponse(f"{PAGES}/", 303)
-        given = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0]
-        if not token.fits(f"Bearer {given}"):
+        text = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0]
+        if not token.matches(f"Bearer {text}"):
             log("login refused", client=request.client.host if request.client else "unknown")
             return _form("That is not the token.", "bad", 401)
-        answer = RedirectResponse(f"{PAGES}/", 303)
+        response = RedirectResponse(f"{PAGES}/", 303)
         until = int(time.time()) + _WEEK
-        answer.set_cookie(
+        response.set_cookie(
             COOKIE,
-            token.pass_until(until),
+            token.issue_pass(until),
             max_age=_WEEK,
             path=PAGES,
             secure=request.url.scheme == "https",
             httponly=True,
             samesite="lax",
         )
-        return answer
+        return response
 
     @api.post(f"{PAGES}/logout", include_in_schema=False)
     async def logout() -> Response:
-        answer = Response(status_code=204)
-        answer.delete_cookie(COOKIE, path=PAGES)
-        return answer
+        response = Response(status_code=204)
+        response.delete_cookie(COOKIE, path=PAGES)
+        return response
 
 
-def _form(says: str, kind: str, status: int) -> HTMLResponse:
-    return HTMLResponse(_PAGE.format(login=LOGIN, says=says, kind=kind), status)
+def _form(message: str, kind: str, status: int) -> HTMLResponse:
+    return HTMLResponse(_PAGE.format(login=LOGIN, message=message, kind=kind), status)

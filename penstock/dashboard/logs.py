@@ -1,4 +1,4 @@
-"""Logs and dead letters: what the service said, what could not be read, what came too late."""
+"""The page of dead letters, late events and the log of the service."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from fastapi import Request
 from markupsafe import Markup
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.frame import card, every, framed, put, read, shown
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.frame import card, html, page_frame, refresh, run, update_html
 from penstock.dashboard.markup import Column, chip, table
 
 _LINES = (Column("time"), Column("", wide=True), Column("event"), Column("facts", code=True))
-_ASIDE = (
+_SIDE_OUTPUT = (
     Column("stream"),
     Column("epoch", number=True),
     Column("where", wide=True),
@@ -22,40 +22,42 @@ _ASIDE = (
 )
 
 
-def logs(board: Board, request: Request) -> None:
-    """The page."""
-    with framed(board, request, "logs"):
-        with card("Dead letters", "records that could not be read, the latest first"):
-            dead = shown().classes("at-dead")
-        with card("Late events", "where the state keeps them"):
-            late = shown()
+def logs(backend: Backend, request: Request) -> None:
+    """Show the page."""
+    with page_frame(backend, request, "logs"):
+        with card("Dead letters", "records that could not be decoded, the latest first"):
+            dead = html().classes("at-dead")
+        with card("Late events", "if the engine keeps them"):
+            late = html()
         with card("Log", "the latest lines of this service"):
-            lines = shown().classes("at-log")
+            lines = html().classes("at-log")
 
         async def show() -> None:
-            streams = await read(board.streams)
-            put(dead, await read(_aside, board, streams, "dead", "Everything could be read."))
-            put(late, await read(_aside, board, streams, "late", "None is kept."))
-            put(lines, _lines(await read(board.logs)))
+            streams = await run(backend.streams)
+            update_html(
+                dead, await run(_side_output, backend, streams, "dead", "All records could be decoded.")
+            )
+            update_html(late, await run(_side_output, backend, streams, "late", "None."))
+            update_html(lines, _lines(await run(backend.logs)))
 
-        every(show)
+        refresh(show)
 
 
-def _aside(board: Board, streams: list[dict[str, Any]], why: str, empty: str) -> Markup:
+def _side_output(backend: Backend, streams: list[dict[str, Any]], kind: str, empty: str) -> Markup:
     rows = []
     for stream in streams[:20]:
-        for row in board.aside(stream["name"], why):
+        for row in backend.side_output(stream["name"], kind):
             where = f"{row.get('partition', '')} {row.get('offset', '')}".strip()
             text = row.get("raw")
             if text is None:
-                known = ("epoch", "partition", "offset", "reason")
-                text = json.dumps({key: value for key, value in row.items() if key not in known}, default=str)
+                shown = ("epoch", "partition", "offset", "reason")
+                text = json.dumps({key: value for key, value in row.items() if key not in shown}, default=str)
             rows.append((stream["name"], row["epoch"], where, row.get("reason"), text))
     rows.sort(key=lambda row: -int(row[1]))
-    return table(_ASIDE, rows[:100], empty)
+    return table(_SIDE_OUTPUT, rows[:100], empty)
 
 
-def _lines(found: list[dict[str, Any]]) -> Markup:
+def _lines(lines: list[dict[str, Any]]) -> Markup:
     rows = [
         (
             line["at"][11:19] + "Z",
@@ -63,6 +65,6 @@ def _lines(found: list[dict[str, Any]]) -> Markup:
             line["event"],
             ", ".join(f"{key} {value}" for key, value in line["facts"].items()),
         )
-        for line in found[:100]
+        for line in lines[:100]
     ]
-    return table(_LINES, rows, "Nothing was logged yet.")
+    return table(_LINES, rows, "Nothing is logged yet.")

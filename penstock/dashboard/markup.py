@@ -1,7 +1,7 @@
-"""Parts of pages as HTML: tables, chips, figures. Pure.
+"""Renders parts of pages as HTML: tables, chips, figures. Pure.
 
-Receives values; hands `Markup`. Whatever is not `Markup` already is escaped, so nothing from a log, a query or a row
-can become part of a page. (The browser's side sanitises once more.)
+Guarantees: whatever is not `Markup` already is escaped, so nothing from a log, a query or a row can become part of a
+page. (NiceGUI sanitises once more in the browser.)
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from markupsafe import Markup, escape
 
 from penstock.formatting import seconds
 
-#: how many characters of a value are shown
-_MOST = 200
+#: the longest text of a value
+_MAX_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: aligned as text or numbers; `wide` ones are left out on a phone."""
+    """A column of a table: aligned as text or numbers; `wide` ones are hidden on a phone."""
 
     title: str
     number: bool = False
@@ -35,7 +35,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], empty: str) -> Markup:
-    """A table, or what to say where there is nothing."""
+    """A table, or the text `empty` if it has no rows."""
     body = [
         Markup("<tr>")
         + Markup("").join(
@@ -46,7 +46,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], empty: str) 
         for row in rows
     ]
     if not body:
-        return nothing(empty)
+        return empty_note(empty)
     head = Markup("").join(
         Markup('<th class="{}">{}</th>').format(column.classes, column.title) for column in columns
     )
@@ -55,13 +55,13 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], empty: str) 
     ).format(head, Markup("").join(body))
 
 
-def nothing(says: str) -> Markup:
-    """What stands where there is nothing yet."""
-    return Markup('<div class="pen-empty">{}</div>').format(says)
+def empty_note(text: str) -> Markup:
+    """A text in the place of something that is empty."""
+    return Markup('<div class="pen-empty">{}</div>').format(text)
 
 
 def cell(value: Any) -> Markup:
-    """A value as it is shown."""
+    """A value of a table."""
     if isinstance(value, Markup):
         return value
     if value is None:
@@ -73,18 +73,24 @@ def cell(value: Any) -> Markup:
     if isinstance(value, float):
         return escape(f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.5g}")
     text = str(value)
-    return escape(text if len(text) <= _MOST else text[: _MOST - 1] + "…")
+    return escape(text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…")
 
 
-_LIVES = {"running": "good", "ok": "good", "primary": "good", "helped": "good", "kept": "good"}
-_LIVES |= {"in force": "good", "too slow": "bad"}
-_LIVES |= {"paused": "dim", "failed": "bad", "did not help": "bad", "undone": "bad", "error": "bad"}
-_LIVES |= {"starting": "warn", "ending": "warn", "opened": "warn", "under way": "warn", "warning": "warn"}
+_CHIP_KINDS = {"running": "good", "ok": "good", "primary": "good", "helped": "good", "kept": "good"}
+_CHIP_KINDS |= {"in force": "good", "too slow": "bad"}
+_CHIP_KINDS |= {"paused": "dim", "failed": "bad", "did not help": "bad", "undone": "bad", "error": "bad"}
+_CHIP_KINDS |= {
+    "starting": "warn",
+    "ending": "warn",
+    "opened": "warn",
+    "under way": "warn",
+    "warning": "warn",
+}
 
 
 def chip(word: str) -> Markup:
-    """A word that says how something is."""
-    return Markup('<span class="pen-chip {}">{}</span>').format(_LIVES.get(word, "plain"), word)
+    """A state of life, a role or an outcome, in its colour."""
+    return Markup('<span class="pen-chip {}">{}</span>').format(_CHIP_KINDS.get(word, "plain"), word)
 
 
 def link(to: str, text: str) -> Markup:
@@ -93,7 +99,7 @@ def link(to: str, text: str) -> Markup:
 
 
 def bar(share: float) -> Markup:
-    """A share of one as a bar with its figure."""
+    """A fraction as a bar with its percentage."""
     filled = f"{min(max(share, 0.0), 1.0):.0%}"
     kind = "bad" if share > 0.9 else "warn" if share > 0.75 else "good"
     return Markup(
@@ -102,12 +108,12 @@ def bar(share: float) -> Markup:
 
 
 def code(text: str) -> Markup:
-    """A piece of text as it was written."""
+    """A text in a fixed-width font."""
     return Markup('<code class="pen-code">{}</code>').format(text)
 
 
 def rate(value: float | None) -> str:
-    """A rate: few digits where there are many."""
+    """A rate with three digits or so."""
     if value is None:
         return "-"
     if value >= 100 or value == 0:
@@ -124,6 +130,6 @@ def clock(at: float | None) -> str:
     return f"{instant:{'%H:%M:%S' if today else '%Y-%m-%d %H:%M:%S'}}Z"
 
 
-def lasting(value: float | None) -> str:
-    """A length of time."""
+def duration(value: float | None) -> str:
+    """A duration of so many seconds."""
     return "-" if value is None else seconds(value)

@@ -1,7 +1,6 @@
-"""The dashboard on a service: its pages below `/ui`, on the same port and behind the same gate.
+"""Adds the dashboard to a service: its pages below `/ui`, on the same port and behind the same gate.
 
-Receives a service that is not served yet; hands it the pages. NiceGUI is one for a process, so only one service of a
-process can have them.
+NiceGUI has one application in a process, so only one service of a process can have a dashboard.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.login import logging_in
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.login import add_login_pages
 from penstock.errors import InternalError
 from penstock.server.api import Service
 from penstock.server.middleware import PAGES
@@ -22,9 +21,9 @@ _ICON = (
 )
 
 
-def mounted(service: Service) -> None:
-    """Give a service its dashboard."""
-    from nicegui import core, ui  # a second to import: only who serves pages waits for it
+def mount_dashboard(service: Service) -> None:
+    """Add the dashboard to a service that does not listen yet."""
+    from nicegui import core, ui  # takes a second to import: only a service with pages waits for it
 
     from penstock.dashboard.elasticity import elasticity
     from penstock.dashboard.job import job
@@ -34,8 +33,8 @@ def mounted(service: Service) -> None:
 
     if core.app.config.has_run_config:
         raise InternalError("DASHBOARD_TAKEN", "another service of this process has the dashboard")
-    board = Board(service)
-    logging_in(service.api, service.token)
+    backend = Backend(service)
+    add_login_pages(service.api, service.token)
 
     @service.api.get("/", include_in_schema=False)
     @service.api.get(PAGES, include_in_schema=False)
@@ -48,23 +47,23 @@ def mounted(service: Service) -> None:
 
     @ui.page("/")
     def _overview(request: Request) -> None:
-        overview(board, request)
+        overview(backend, request)
 
     @ui.page("/jobs/{name}")
     async def _job(request: Request, name: str) -> None:
-        await job(board, request, name)
+        await job(backend, request, name)
 
     @ui.page("/elasticity")
     def _elasticity(request: Request) -> None:
-        elasticity(board, request)
+        elasticity(backend, request)
 
     @ui.page("/recovery")
     def _recovery(request: Request) -> None:
-        recovery(board, request)
+        recovery(backend, request)
 
     @ui.page("/logs")
     def _logs(request: Request) -> None:
-        logs(board, request)
+        logs(backend, request)
 
     ui.run_with(
         service.api,

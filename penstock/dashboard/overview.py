@@ -1,4 +1,4 @@
-"""The overview: the engine, its rates and delays, all jobs and streams."""
+"""The overview: the engine, its rates and latency, all jobs and streams."""
 
 from __future__ import annotations
 
@@ -8,98 +8,107 @@ from fastapi import Request
 from markupsafe import Markup
 from nicegui import ui
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.charts import over_time
-from penstock.dashboard.editor import creating
-from penstock.dashboard.frame import Tile, button, card, every, framed, put, read, shown
-from penstock.dashboard.markup import Column, chip, code, lasting, link, rate, table
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.charts import time_chart
+from penstock.dashboard.editor import create_dialog
+from penstock.dashboard.frame import (
+    Tile,
+    button,
+    card,
+    html,
+    page_frame,
+    refresh,
+    run,
+    update_chart,
+    update_html,
+)
+from penstock.dashboard.markup import Column, chip, code, duration, link, rate, table
 from penstock.formatting import amount, clock, size
 from penstock.server.middleware import PAGES
 from penstock.server.response_bodies import EngineFacts
 
-#: jobs that are shown at once; those that failed come first
-_MOST_JOBS = 200
+#: jobs that are shown; failed ones come first
+_MAX_JOBS = 200
 _JOBS = (
     Column("job"),
     Column(""),
     Column("rows/s", number=True),
-    Column("last told", number=True),
+    Column("last result", number=True),
     Column("version", number=True, wide=True),
     Column("query", wide=True),
 )
 _STREAMS = (
     Column("stream"),
-    Column("waiting", number=True),
-    Column("lateness", number=True),
+    Column("backlog", number=True),
+    Column("allowed lateness", number=True),
     Column("watermark"),
     Column("log", wide=True),
 )
-#: events older than this are a replay: their age is no delay
+#: events older than this are a replay: their age is no latency
 _REPLAY_SECONDS = 3600.0
 _ORDER = {"failed": 0, "running": 1, "paused": 2}
 
 
-def overview(board: Board, request: Request) -> None:
-    """The page."""
-    with framed(board, request, "") as shade:
+def overview(backend: Backend, request: Request) -> None:
+    """Show the page."""
+    with page_frame(backend, request, "") as theme:
         with ui.element("div").classes("pen-tiles"):
             tiles = {
                 name: Tile(name) for name in ("events/s", "latency", "backlog", "epoch", "state", "jobs")
             }
         with ui.element("div").classes("pen-cols"):
             with card("Events", "a second, by epoch"):
-                rates = ui.echart(over_time({})).classes("pen-chart").classes("at-rates")
-            with card("Delay", "seconds"):
-                delays = ui.echart(over_time({})).classes("pen-chart")
+                rates = ui.echart(time_chart({})).classes("pen-chart").classes("at-rates")
+            with card("Latency", "seconds"):
+                latencies = ui.echart(time_chart({})).classes("pen-chart")
         with card("Jobs") as head:
             with head:
-                wanted = ui.input(placeholder="filter").props("dense borderless clearable").classes("w-32")
+                name_filter = (
+                    ui.input(placeholder="filter").props("dense borderless clearable").classes("w-32")
+                )
                 ui.element("div").classes("pen-grow")
-                if board.changeable:
+                if backend.takes_commands:
 
                     async def create() -> None:
-                        creating(board, await shade.dark()).open()
+                        create_dialog(backend, await theme.is_dark()).open()
 
                     button("New job", create, kind="unelevated color=primary", icon="add").classes("at-new")
-            jobs = shown().classes("at-jobs")
+            jobs = html().classes("at-jobs")
         with ui.element("div").classes("pen-cols"):
             with card("Engine"):
-                engine = shown()
+                engine = html()
             with card("Streams"):
-                streams = shown()
+                streams = html()
 
         async def show() -> None:
-            status, epochs = await read(board.status), await read(board.epochs)
-            _figures(tiles, status)
-            for chart, options in ((rates, _rates(epochs)), (delays, _delays(epochs))):
-                chart.options.update(options)
-                chart.update()
-            put(jobs, _jobs(await read(board.jobs), wanted.value or ""))
-            put(streams, _streams(await read(board.streams), status["watermarks"]))
-            put(engine, _engine(status, await read(board.engine)))
+            status, epochs = await run(backend.status), await run(backend.epochs)
+            _show_status(tiles, status)
+            update_chart(rates, _rates(epochs))
+            update_chart(latencies, _latencies(epochs))
+            update_html(jobs, _jobs(await run(backend.jobs), name_filter.value or ""))
+            update_html(streams, _streams(await run(backend.streams), status["watermarks"]))
+            update_html(engine, _engine(status, await run(backend.engine)))
 
-        every(show)
+        refresh(show)
 
 
-def _figures(tiles: dict[str, Tile], status: dict[str, Any]) -> None:
+def _show_status(tiles: dict[str, Tile], status: dict[str, Any]) -> None:
     latency, lives = status["latency_seconds"], status["jobs"]
-    tiles["events/s"].put(rate(status["events_per_second"]), f"{status['events']:,} events so far")
+    tiles["events/s"].set(rate(status["events_per_second"]), f"{status['events']:,} events so far")
     if latency is None:
-        tiles["latency"].put("-", "no live events")
+        tiles["latency"].set("-", "no live events")
     else:
-        tiles["latency"].put(f"{latency['p50']:.2f} s", f"p99 {latency['p99']:.2f} s")
-    waiting = sum(status["backlog"].values())
-    aside = f"{status['late']:,} late, {status['dead']:,} dead"
-    tiles["backlog"].put(
-        f"{waiting:,}" if waiting < 1e6 else f"{waiting / 1e6:,.1f} M", "waiting in the logs"
-    )
-    tiles["epoch"].put(
+        tiles["latency"].set(f"{latency['p50']:.2f} s", f"p99 {latency['p99']:.2f} s")
+    backlog = sum(status["backlog"].values())
+    side_outputs = f"{status['late']:,} late, {status['dead']:,} dead"
+    tiles["backlog"].set(f"{backlog:,}" if backlog < 1e6 else f"{backlog / 1e6:,.1f} M", "in the logs")
+    tiles["epoch"].set(
         f"{status['epoch']:,}" if status["epoch"] >= 0 else "-",
-        f"took {lasting(status['last_epoch_seconds'])}",
+        f"took {duration(status['last_epoch_seconds'])}",
     )
-    tiles["state"].put(size(status["state_bytes"]), aside)
+    tiles["state"].set(size(status["state_bytes"]), side_outputs)
     others = [f"{count} {life}" for life, count in lives.items() if life != "running"]
-    tiles["jobs"].put(f"{lives.get('running', 0):,} running", ", ".join(others) or "none paused or failed")
+    tiles["jobs"].set(f"{lives.get('running', 0):,} running", ", ".join(others) or "none paused or failed")
 
 
 def _rates(epochs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -107,13 +116,13 @@ def _rates(epochs: list[dict[str, Any]]) -> dict[str, Any]:
     for point in epochs:
         by_second[int(point["at"])] = by_second.get(int(point["at"]), 0) + point["events"]
     if not by_second:
-        return over_time({})
-    # the first second and the one under way are known in part
-    known = range(min(by_second) + 1, max(by_second))
-    return over_time({"events/s": [(second, by_second.get(second, 0)) for second in known]}, area=True)
+        return time_chart({})
+    # the first second and the current one are incomplete
+    seconds = range(min(by_second) + 1, max(by_second))
+    return time_chart({"events/s": [(second, by_second.get(second, 0)) for second in seconds]}, area=True)
 
 
-def _delays(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+def _latencies(epochs: list[dict[str, Any]]) -> dict[str, Any]:
     oldest: dict[int, float] = {}
     longest: dict[int, float] = {}
     for point in epochs:
@@ -121,7 +130,7 @@ def _delays(epochs: list[dict[str, Any]]) -> dict[str, Any]:
         longest[second] = max(longest.get(second, 0.0), point["seconds"])
         if age is not None and age < _REPLAY_SECONDS:
             oldest[second] = max(oldest.get(second, 0.0), age)
-    return over_time(
+    return time_chart(
         {
             "oldest event": [(second, round(age, 3)) for second, age in oldest.items()],
             "longest epoch": [(second, round(length, 3)) for second, length in longest.items()],
@@ -129,43 +138,42 @@ def _delays(epochs: list[dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-def _jobs(jobs: list[dict[str, Any]], wanted: str) -> Markup:
-    found = [job for job in jobs if wanted.lower() in job["name"].lower()]
-    found.sort(key=lambda job: (_ORDER.get(job["life"], 3), job["name"]))
+def _jobs(jobs: list[dict[str, Any]], name_filter: str) -> Markup:
+    matches = [job for job in jobs if name_filter.lower() in job["name"].lower()]
+    matches.sort(key=lambda job: (_ORDER.get(job["life"], 3), job["name"]))
     rows = [
         (
             link(f"{PAGES}/jobs/{job['name']}", job["name"]),
             chip(job["life"]),
-            Markup("{}").format(rate(job["rows_per_second"])),
+            rate(job["rows_per_second"]),
             None if job["epoch"] is None else Markup("epoch {}").format(f"{job['epoch']:,}"),
             job["version"],
             code(" ".join(job["query"].split())[:140]),
         )
-        for job in found[:_MOST_JOBS]
+        for job in matches[:_MAX_JOBS]
     ]
-    told = table(_JOBS, rows, "No job here yet." if not jobs else "No job of that name.")
-    more = len(found) - _MOST_JOBS
-    return told + Markup('<div class="pen-note">and {} more</div>').format(f"{more:,}") if more > 0 else told
+    jobs_table = table(_JOBS, rows, "No job yet." if not jobs else "No job of that name.")
+    more = len(matches) - _MAX_JOBS
+    note = Markup('<div class="pen-note">and {} more</div>').format(f"{more:,}")
+    return jobs_table + note if more > 0 else jobs_table
 
 
 def _streams(streams: list[dict[str, Any]], watermarks: dict[str, str | None]) -> Markup:
     rows = [
         (
             stream["name"],
-            None
-            if stream["backlog"] is None
-            else Markup("{}").format(amount(stream["backlog"], stream["backlog_unit"])),
-            Markup("{}").format(lasting(stream["lateness_seconds"])),
+            None if stream["backlog"] is None else amount(stream["backlog"], stream["backlog_unit"]),
+            duration(stream["lateness_seconds"]),
             _instant(watermarks.get(stream["name"])),
             stream["log"],
         )
         for stream in streams
     ]
-    return table(_STREAMS, rows, "No stream yet: CREATE STREAM makes one.")
+    return table(_STREAMS, rows, "No stream yet: create one with CREATE STREAM.")
 
 
-def _instant(told: str | None) -> str:
-    return (told or "-").replace("+00:00", "Z")
+def _instant(watermark: str | None) -> str:
+    return (watermark or "-").replace("+00:00", "Z")
 
 
 def _engine(status: dict[str, Any], engine: EngineFacts) -> Markup:
@@ -173,7 +181,7 @@ def _engine(status: dict[str, Any], engine: EngineFacts) -> Markup:
         "name": status["name"],
         "phase": chip(status["phase"]),
         "up": clock(status["up_seconds"]),
-        "least watermark": _instant(status["watermark"]),
+        "lowest watermark": _instant(status["watermark"]),
         "version": status["version"],
         "subscribers": f"{status['subscribers']:,}",
     }

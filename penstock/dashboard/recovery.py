@@ -1,4 +1,4 @@
-"""Fault tolerance: how the engine is protected, what came of failures, and the HA unit that is watched."""
+"""The page of fault tolerance: restarts of the engine, recoveries of its HA unit, and estimates of the schemes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fastapi import Request
 from markupsafe import Markup
 from nicegui import ui
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.estimates import chart, estimates, picked_by
-from penstock.dashboard.frame import Tile, card, every, framed, put, read, shown
-from penstock.dashboard.markup import Column, chip, clock, lasting, table
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.estimates import estimate_chart, estimate_table, scheme_origin
+from penstock.dashboard.frame import Tile, card, html, page_frame, refresh, run, update_chart, update_html
+from penstock.dashboard.markup import Column, chip, clock, duration, table
 from penstock.formatting import size
 from penstock.ha.history import FIGURES
 from penstock.server.response_bodies import RecoveryFacts
 
 _RESTARTS = (
     Column("last result before"),
-    Column("back at"),
+    Column("restarted at"),
     Column("first result after"),
     Column("without results", number=True),
     Column("epochs", wide=True),
@@ -28,7 +28,7 @@ _LOST = (
     Column("job"),
     Column("recovery"),
     Column("epochs lost", number=True),
-    Column("of these not told", number=True, wide=True),
+    Column("of these not emitted", number=True, wide=True),
     Column("rows lost", number=True, wide=True),
     Column("rows repeated", number=True),
 )
@@ -43,91 +43,87 @@ _ENGINES = (
 )
 _RECOVERIES = (
     Column("lost"),
-    Column("leads"),
+    Column("new leader"),
     Column("scheme", wide=True),
     Column("detected after", number=True, wide=True),
     Column("first result after", number=True),
     Column("estimate", number=True),
     Column("semantics", wide=True),
 )
-_MEASURED = (
-    Column("measured"),
+_MEASUREMENTS = (
+    Column("value"),
     Column("last", number=True),
     Column("worst", number=True),
     Column("times", number=True),
-    Column("what it is", wide=True),
+    Column("meaning", wide=True),
 )
-#: jobs of which it is shown what they lost
-_SHOWN_JOBS = 50
+#: jobs in the table of losses
+_MAX_JOBS = 50
 _ONE_ENGINE = (
-    "One engine, no secondary. After a crash the next start goes on from the last committed epoch: nothing is lost and "
-    "nothing counted twice, but by jobs that may. A unit of engines (run --ha) is back sooner; serve --unit DIR shows "
-    "one here."
+    "One engine, no follower. After a crash the next start continues after the last committed epoch: nothing is lost "
+    "or counted twice, except by jobs whose recovery semantics allow it. An HA unit (serve --ha) recovers faster; "
+    "serve --unit DIR shows another one here."
 )
 
 
-def recovery(board: Board, request: Request) -> None:
-    """The page."""
-    with framed(board, request, "recovery"):
+def recovery(backend: Backend, request: Request) -> None:
+    """Show the page."""
+    with page_frame(backend, request, "recovery"):
         with ui.element("div").classes("pen-tiles"):
             tiles = {name: Tile(name) for name in ("scheme", "recoveries", "last recovery", "starts")}
-        with card("This engine") as _:
+        with card("This engine"):
             ui.label(_ONE_ENGINE).classes("pen-note")
-            restarts = shown().classes("at-restarts")
-            lost = shown().classes("at-lost")
+            restarts = html().classes("at-restarts")
+            lost = html().classes("at-lost")
         unit = ui.element("div")
         with unit, card("HA unit"), ui.element("div").classes("pen-stack"):
-            engines = shown().classes("at-engines")
-            recoveries = shown().classes("at-recoveries")
-            measured = shown()
-        thought = ui.element("div")
-        with thought, card("Estimates", "how long a recovery would take, scheme by scheme"):
+            engines = html().classes("at-engines")
+            recoveries = html().classes("at-recoveries")
+            measured = html()
+        assessment = ui.element("div")
+        with assessment, card("Estimates", "the duration of a recovery with each scheme"):
             bars = ui.echart({"series": []}).classes("pen-chart").classes("at-bars")
-            schemes = shown().classes("at-estimates")
+            schemes = html().classes("at-estimates")
 
         async def show() -> None:
-            facts = await read(board.recovery)
-            _figures(tiles, facts)
-            put(restarts, _restarts(facts))
-            put(lost, _lost(facts))
+            facts = await run(backend.recovery)
+            _show_values(tiles, facts)
+            update_html(restarts, _restarts(facts))
+            update_html(lost, _lost(facts))
             unit.set_visibility(facts.unit is not None)
-            thought.set_visibility(facts.unit is not None)
+            assessment.set_visibility(facts.unit is not None)
             if facts.unit is not None:
-                put(engines, _engines(facts.unit))
-                put(recoveries, _recoveries(facts.unit))
-                put(measured, _measured(facts.unit))
-                put(schemes, estimates(facts.unit))
-                _draw(bars, chart(facts.unit))
+                update_html(engines, _engines(facts.unit))
+                update_html(recoveries, _recoveries(facts.unit))
+                update_html(measured, _measurements(facts.unit))
+                update_html(schemes, estimate_table(facts.unit))
+                _draw(bars, estimate_chart(facts.unit))
 
-        every(show)
+        refresh(show)
 
 
 def _draw(bars: ui.echart, options: dict[str, Any] | None) -> None:
-    bars.set_visibility(options is not None)
-    if options is None or options == bars.options:
-        return
-    bars.style(f"height:{90 + 30 * len(options['yAxis']['data'])}px")
-    bars.options.clear()
-    bars.options.update(options)
-    bars.update()
+    if options is not None:
+        bars.style(f"height:{90 + 30 * len(options['yAxis']['data'])}px")
+    update_chart(bars, options)
 
 
-def _figures(tiles: dict[str, Tile], facts: RecoveryFacts) -> None:
+def _show_values(tiles: dict[str, Tile], facts: RecoveryFacts) -> None:
     if facts.unit is None:
-        tiles["scheme"].put("none", facts.scheme)
+        tiles["scheme"].set("none", facts.scheme)
     else:
-        tiles["scheme"].put(facts.scheme, picked_by(facts.unit))
+        tiles["scheme"].set(facts.scheme, scheme_origin(facts.unit))
     in_unit = [] if facts.unit is None else facts.unit["recoveries"]
     done = [one for one in facts.restarts if one.first_result_at is not None]
     waiting = len(facts.restarts) - len(done)
-    tiles["recoveries"].put(f"{len(facts.restarts) + len(in_unit):,}", "one under way" if waiting else "")
+    tiles["recoveries"].set(f"{len(facts.restarts) + len(in_unit):,}", "one in progress" if waiting else "")
     if in_unit:
-        tiles["last recovery"].put(_since(in_unit[-1], "first_result_after"), "to the first result")
+        tiles["last recovery"].set(_since(in_unit[-1], "first_result_after"), "to the first result")
     elif done:
-        tiles["last recovery"].put(lasting(done[-1].gap_seconds), "without results")
+        tiles["last recovery"].set(duration(done[-1].gap_seconds), "without results")
     else:
-        tiles["last recovery"].put("-", "nothing has failed")
-    tiles["starts"].put(f"{facts.starts:,}", f"this one {clock(facts.started_at)}")
+        tiles["last recovery"].set("-", "nothing has failed")
+    tiles["starts"].set(f"{facts.starts:,}", f"this one {clock(facts.started_at)}")
 
 
 def _restarts(facts: RecoveryFacts) -> Markup:
@@ -136,21 +132,21 @@ def _restarts(facts: RecoveryFacts) -> Markup:
             clock(one.last_result_at),
             clock(one.started_at),
             clock(one.first_result_at) if one.first_result_at else chip("under way"),
-            Markup("{}").format(lasting(one.gap_seconds)),
+            duration(one.gap_seconds),
             f"{one.last_epoch:,} → {'…' if one.first_epoch is None else f'{one.first_epoch:,}'}",
         )
         for one in reversed(facts.restarts)
     ]
-    return table(_RESTARTS, rows, "It has never died.")
+    return table(_RESTARTS, rows, "No restart after a crash.")
 
 
 def _lost(facts: RecoveryFacts) -> Markup:
-    """What jobs lost or repeated when this engine came back."""
-    found: dict[str, Any] = (facts.last or {}).get("jobs", {})
+    """What jobs lost or repeated in the last recovery of this engine."""
+    jobs: dict[str, Any] = (facts.last or {}).get("jobs", {})
     counts = ("lost_epochs", "untold_epochs", "lost_rows", "repeated_rows")
     rows = [
         (name, chip(one["semantics"]), *(one.get(count, 0) for count in counts))
-        for name, one in list(found.items())[:_SHOWN_JOBS]
+        for name, one in list(jobs.items())[:_MAX_JOBS]
     ]
     return table(_LOST, rows, "") if rows else Markup()
 
@@ -170,18 +166,18 @@ def _engines(unit: dict[str, Any]) -> Markup:
             one["phase"],
             None if one["epoch"] < 0 else one["epoch"],
             None if one["role"] == "primary" else one["lag"],
-            Markup("{}").format(size(one["cached_bytes"])),
+            size(one["cached_bytes"]),
             f"{one['pid']} on {one['host']}",
         )
         for name, one in unit["engines"].items()
     ]
-    return head + table(_ENGINES, rows, "No engine of it is up.")
+    return head + table(_ENGINES, rows, "No engine is running.")
 
 
 def _since(one: dict[str, Any], name: str) -> str:
-    """How long something took after a failure: counted from the last result where the failure itself was not seen."""
-    unseen = one.get("failed_at") is None and one[name] is not None
-    return f"{'at most ' if unseen else ''}{lasting(one[name])}"
+    """The time since a failure, or since the last result before it if the failure itself was not seen."""
+    is_unseen = one.get("failed_at") is None and one[name] is not None
+    return f"{'at most ' if is_unseen else ''}{duration(one[name])}"
 
 
 def _recoveries(unit: dict[str, Any]) -> Markup:
@@ -190,22 +186,22 @@ def _recoveries(unit: dict[str, Any]) -> Markup:
             one["lost"],
             one["leader"],
             one["scheme"],
-            Markup("{}").format(_since(one, "detected_after")),
-            Markup("{}").format(_since(one, "first_result_after")),
-            Markup("{}").format(lasting(one["estimated_seconds"])),
+            _since(one, "detected_after"),
+            _since(one, "first_result_after"),
+            duration(one["estimated_seconds"]),
             one["semantics"],
         )
         for one in reversed(unit["recoveries"])
     ]
-    return table(_RECOVERIES, rows, "No engine of it was lost yet.")
+    return table(_RECOVERIES, rows, "No engine was lost yet.")
 
 
-def _measured(unit: dict[str, Any]) -> Markup:
-    rows = [_figure(name, values) for name, values in unit["measured"].items() if values]
-    return table(_MEASURED, rows, "Nothing was measured yet.")
+def _measurements(unit: dict[str, Any]) -> Markup:
+    rows = [_measurement(name, values) for name, values in unit["measured"].items() if values]
+    return table(_MEASUREMENTS, rows, "Nothing is measured yet.")
 
 
-def _figure(name: str, values: Sequence[float]) -> Sequence[Any]:
+def _measurement(name: str, values: Sequence[float]) -> Sequence[Any]:
     known = FIGURES.get(name)
     if known is None:
         return name, values[-1], max(values), len(values), ""
@@ -214,4 +210,4 @@ def _figure(name: str, values: Sequence[float]) -> Sequence[Any]:
 
 
 def _with_unit(value: float, unit: str) -> str:
-    return f"{size(value)}/s" if unit == "bytes/s" else lasting(value)
+    return f"{size(value)}/s" if unit == "bytes/s" else duration(value)

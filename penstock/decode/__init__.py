@@ -1,4 +1,4 @@
-"""Bytes to columns: decoders of log formats, with dead letters for the records that do not fit."""
+"""Decode bytes to columns, by log format; records that do not fit become dead letters."""
 
 from penstock.decode.call_lines import call_lines
 from penstock.decode.combined_log import CombinedLog, Cookie, combined_log

@@ -1,7 +1,4 @@
-"""Decodes call records as `penstock.logs.calls` writes them.
-
-Returns a decoder of separated values with the columns of a call.
-"""
+"""Decode call records as `penstock.logs.calls` writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _TYPES = (pl.String, pl.String, _INSTANT, _INSTANT, pl.Int32, pl.Float64, pl.Flo
 
 
 def call_lines() -> Delimited:
-    """Calls: `src`, `dst`, `start`, `end`, `district`, `lat`, `lon` and `ts`, the time of emission."""
+    """A decoder of calls: `src`, `dst`, `start`, `end`, `district`, `lat`, `lon` and `ts`, the time of emission."""
     return Delimited(
         dict(zip(COLUMNS, _TYPES, strict=True)), quote=None, times=dict.fromkeys(("start", "end", "ts"), "us")
     )

@@ -1,9 +1,8 @@
-r"""Decodes the access logs of Apache and nginx: common, combined, and combined with more quoted fields.
+r"""Decode the access logs of Apache and nginx: common, combined, and combined with more quoted fields.
 
     host ident user [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 512 "referer" "agent" "session=u7"
 
-Receives chunks of lines; returns the requested columns. This is the hot path: usual lines are proved usual
-by comparing bytes at known positions, and regular expressions see only the others.
+This is the hot path: bytes at known positions prove that a line is usual, and regular expressions see only the others.
 
 Invariants:
 - The structure decides whether a record is good, whatever columns are requested: the number of quotes
@@ -23,14 +22,15 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import BAD_SCHEMA, ROW, Decoded, Decoder
-from penstock.decode.marked_lines import MarkedLines
-from penstock.decode.quoted_lines import quoted_lines
+from penstock.decode.marked_lines import MarkedLines, marked_lines
 from penstock.decode.records import (
     MAX_RECORD_BYTES,
+    NEWLINE,
     Bools,
     Encoding,
     Faults,
     Ints,
+    Records,
     keep_rows,
     select_columns,
     split,
@@ -129,14 +129,14 @@ class CombinedLog(Decoder):
             frame.with_columns(pl.Series(ROW, unusual[frame[ROW].to_numpy()].astype(np.uint32)))
             for frame in (slow.good, slow.bad)
         ]
-        kept = good.filter(pl.Series(usual))
-        return Decoded(pl.concat([kept, renumbered[0]]).sort(ROW), renumbered[1])
+        fast = good.filter(pl.Series(usual))
+        return Decoded(pl.concat([fast, renumbered[0]]).sort(ROW), renumbered[1])
 
     def _decode_slow(self, chunk: Chunk, names: list[str]) -> Decoded:
         faults: Faults = {}
         records = split(chunk, b'"', self.encoding, self.max_record_bytes)
         quoted = self._quoted()
-        lines = quoted_lines(records, 2 + 2 * len(quoted), bool(quoted), faults)
+        lines = _quoted_lines(records, 2 + 2 * len(quoted), bool(quoted), faults)
         lines = _check_heads(lines, faults)
         pieces = self._pieces(lines, names)
         requests = [name for name in names if name in _REQUEST_COLUMNS]
@@ -203,6 +203,45 @@ def _field_name(field: str | Cookie) -> str:
 
 def _null_dashes(text: pl.Series, name: str) -> pl.Expr:
     return pl.when(text != "-").then(text).alias(name)
+
+
+def _quoted_lines(records: Records, count: int, closed: bool, faults: Faults) -> MarkedLines:
+    """Select the fit records with `count` quotes, the last one at the end when `closed`; faults for the others.
+
+    A quote after an odd number of backslashes is escaped: it belongs to the field and is not counted.
+    """
+    marks, lines_at = records.marks, records.lines_at
+    if b"\\" in records.text:
+        marks = _drop_escaped(records)
+        if len(marks) < len(records.marks):
+            lines_at = np.flatnonzero(records.codes[marks] == NEWLINE)
+    found = np.diff(lines_at, prepend=-1) - 1
+    good = records.fit & (found == count)
+    for row in np.flatnonzero(records.fit & ~good).tolist():
+        faults[row] = f"expected {count} quotes, found {found[row]}"
+    if closed and len(records):
+        at_end = marks[lines_at - 1] == records.ends - 1
+        for row in np.flatnonzero(good & ~at_end).tolist():
+            faults[row] = "text after the last quote"
+        good &= at_end
+    return marked_lines(records, np.flatnonzero(good), marks, lines_at, count)
+
+
+def _drop_escaped(records: Records) -> Ints:
+    """The marks without the quotes that stand after an odd number of backslashes."""
+    codes, marks = records.codes, records.marks
+    after_backslash = (codes[marks - 1] == ord("\\")) & (codes[marks] != NEWLINE) & (marks > 0)
+    if not after_backslash.any():
+        return marks
+    slashes = np.flatnonzero(codes == ord("\\"))
+    index = np.arange(len(slashes))
+    run_starts = np.maximum.accumulate(np.where(np.diff(slashes, prepend=-2) != 1, index, 0))
+    last = np.searchsorted(slashes, marks[after_backslash] - 1)
+    odd = (last - run_starts[last]) % 2 == 0
+    escaped = after_backslash.copy()
+    escaped[after_backslash] = odd
+    unescaped: Ints = marks[~escaped]
+    return unescaped
 
 
 def _check_heads(lines: MarkedLines, faults: Faults) -> MarkedLines:

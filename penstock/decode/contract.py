@@ -1,9 +1,7 @@
 """The contract of decoders: raw bytes of whole records in, typed columns and dead letters out.
 
-Receives chunks from the logs; returns Polars frames to the scan.
-
-Guarantees: a record comes out once, in `good` or in `bad`; the result depends only on the chunk's bytes
-and the requested columns. Never raises for bad data.
+Guarantees: a record is in the result once, in `good` or in `bad`; the result depends only on the chunk's bytes and the
+requested columns. Bad data raises nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import polars as pl
 
 from penstock.logs.contract import Chunk
 
-#: the number of the record inside its chunk, from 0; keeps the order of a partition (UInt32)
+#: the column with the number of the record in its chunk, from 0, which keeps the order of a partition (UInt32)
 ROW = "_row"
 
 
@@ -35,7 +33,7 @@ BAD_SCHEMA = {ROW: pl.UInt32, "reason": pl.String, "raw": pl.String}
 
 
 class Decoder(ABC):
-    """Bytes to columns. Picklable and without state."""
+    """Decodes bytes to columns. Picklable and without state."""
 
     @abstractmethod
     def schema(self) -> dict[str, pl.DataType]:

@@ -1,6 +1,4 @@
-"""Decodes separated values (CSV, TSV): one record is one line, fields may be quoted.
-
-Receives chunks of lines; returns the requested columns, typed.
+"""Decode separated values (CSV, TSV): one record is one line, fields may be quoted.
 
 Invariants:
 - A newline always ends a record, also inside quotes: a stray quote spoils one line and never the next.

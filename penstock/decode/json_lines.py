@@ -1,15 +1,15 @@
-"""Decodes JSON lines: one object a line.
+"""Decode JSON lines: one object a line.
 
-Receives chunks of lines; returns the requested fields, typed. It reads a chunk without faults in one go;
-where that fails, it searches the blocks that fail for the faulty lines and reads the rest again.
+A chunk without faults is read at once. Otherwise the blocks that fail are searched for the faulty lines, and the rest
+is read again.
 
 Invariants:
 - Fields a record lacks are null, fields that are not requested are ignored; of a field given twice the first holds.
 - A record that is not a JSON object is bad, whatever columns are requested. A field of the wrong type
   spoils a record only when it is requested. A String column takes any value: what is no string, as its JSON text.
 - A Decimal is what was written, number or text, to the last digit; one with more places than its column is bad.
-- The verdict on a line is the same alone and among others: the reader of the whole chunk has the last word,
-  and a line found wrong beforehand is one that this reader refuses too.
+- A line is good or bad alone as among others: the reader of the whole chunk decides, and a line found wrong beforehand
+  is one that this reader refuses too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import ROW, Decoded, Decoder
-from penstock.decode.json_numbers import readable_type, restore_decimals
+from penstock.decode.json_numbers import keep_first, readable_type, restore_decimals
 from penstock.decode.records import MAX_RECORD_BYTES, Encoding, Faults, Records, select_columns, split
 from penstock.decode.values import EPOCH_UNITS, cast_columns, check_schema, mismatch
 from penstock.logs.contract import Chunk
@@ -142,9 +142,9 @@ def _bisect(
 
 
 def _find_fault(line: bytes, written: Mapping[str, pl.DataType]) -> str | None:
-    """What is surely wrong with a record; None where only the reader can decide."""
+    """The certain fault of a record; None where only the reader can decide."""
     try:
-        found = json.loads(line.decode(), object_pairs_hook=_keep_first)
+        found = json.loads(line.decode(), object_pairs_hook=keep_first)
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at character {error.pos}"
     except (ValueError, RecursionError):
@@ -159,19 +159,14 @@ def _find_fault(line: bytes, written: Mapping[str, pl.DataType]) -> str | None:
     return None
 
 
-def _keep_first(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    return dict(reversed(pairs))
-
-
 def _is_in_range(dtype: pl.DataType, value: object) -> bool:
     """Whether a whole number is not too great for a column of whole numbers."""
     if not dtype.is_integer() or not isinstance(value, int):
         return True
     bits = int(str(dtype).lstrip("UInt"))
-    least, most = (
-        (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed_integer() else (0, (1 << bits) - 1)
-    )
-    return least <= value <= most
+    if dtype.is_signed_integer():
+        return -(1 << bits - 1) <= value < 1 << bits - 1
+    return 0 <= value < 1 << bits
 
 
 def _python_types(dtype: pl.DataType) -> tuple[type, ...]:

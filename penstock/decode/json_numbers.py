@@ -1,10 +1,7 @@
-"""Numbers of JSON that its reader has no type for: what they are read as, and decimals to the last digit.
-
-Receives the types of columns and records that were read; returns the types to read them as, and the text of
-decimals as it was written.
+"""Numbers that the reader of JSON has no type for: the types to read them as, and decimals to the last digit.
 
 The reader turns a number with a fraction into a double before it becomes text. That keeps 15 digits; records
-in which a number may have more, or an exponent, are looked at one by one.
+in which a number may have more, or an exponent, are read again one by one.
 """
 
 from __future__ import annotations
@@ -19,8 +16,9 @@ import polars as pl
 
 from penstock.decode.contract import ROW
 from penstock.decode.records import Records
+from penstock.decode.values import as_instance
 
-#: what the reader of JSON cannot make at the top of a record, though it can inside lists and structs
+#: types that the reader of JSON has in lists and structs, but not at the top of a record
 _NARROW = (pl.Int8, pl.Int16, pl.UInt8, pl.UInt16)
 #: a number that a double may not hold: at least 16 digits and a point, or an exponent
 _LONG = re.compile(rb"(?=[0-9.]{17})[0-9]+\.[0-9]|[0-9][eE][+-]?[0-9]")
@@ -51,14 +49,15 @@ def restore_decimals(
     corrections = []
     for read in touched.select(ROW, *decimals).iter_rows(named=True):
         line = records.text[records.starts[read[ROW]] : records.ends[read[ROW]]]
-        found = json.loads(line, parse_float=str, object_pairs_hook=_keep_first)
+        found = json.loads(line, parse_float=str, object_pairs_hook=keep_first)
         texts = {name: _restore_value(read[name], found.get(name), dtype) for name, dtype in decimals.items()}
         corrections.append({ROW: read[ROW], **texts})
     types = {ROW: pl.UInt32(), **{name: frame.schema[name] for name in decimals}}
     return frame.update(pl.DataFrame(corrections, schema=types), on=ROW)
 
 
-def _keep_first(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def keep_first(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Of a field given twice the first holds: a hook for `json.loads`."""
     return dict(reversed(pairs))
 
 
@@ -67,17 +66,12 @@ def _with_text(dtype: pl.DataType) -> pl.DataType:
     if isinstance(dtype, pl.Decimal):
         return pl.String()
     if isinstance(dtype, pl.List):
-        return pl.List(_with_text(_instantiate(dtype.inner)))
+        return pl.List(_with_text(as_instance(dtype.inner)))
     if isinstance(dtype, pl.Array):
-        return pl.Array(_with_text(_instantiate(dtype.inner)), dtype.size)
+        return pl.Array(_with_text(as_instance(dtype.inner)), dtype.size)
     if isinstance(dtype, pl.Struct):
-        return pl.Struct({field.name: _with_text(_instantiate(field.dtype)) for field in dtype.fields})
+        return pl.Struct({field.name: _with_text(as_instance(field.dtype)) for field in dtype.fields})
     return dtype
-
-
-def _instantiate(dtype: Any) -> pl.DataType:
-    made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
-    return made
 
 
 def _restore_value(read: Any, found: Any, dtype: pl.DataType) -> Any:
@@ -87,11 +81,11 @@ def _restore_value(read: Any, found: Any, dtype: pl.DataType) -> Any:
     if isinstance(dtype, pl.Decimal):
         return found if isinstance(found, str) else read
     if isinstance(dtype, pl.List | pl.Array) and isinstance(found, list):
-        inner = _instantiate(dtype.inner)
+        inner = as_instance(dtype.inner)
         return [_restore_value(one, other, inner) for one, other in zip(read, found, strict=True)]
     if isinstance(dtype, pl.Struct) and isinstance(found, dict):
         return {
-            field.name: _restore_value(read[field.name], found.get(field.name), _instantiate(field.dtype))
+            field.name: _restore_value(read[field.name], found.get(field.name), as_instance(field.dtype))
             for field in dtype.fields
         }
     return read

@@ -1,7 +1,7 @@
-"""Lines with the positions of their marks (quotes, separators), so that fields are cut out by position.
+"""Cut fields out of lines by the positions of their marks (quotes, separators).
 
-Receives the records a decoder has found whole; returns expressions that cut text between two positions, and a
-fast test of the bytes at a position. No line is looked at character by character.
+Text between two positions is cut by an expression, and bytes at a position are compared in bulk: no line is read
+character by character.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _template(low: bytes, high: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArr
 
 
 def marked_lines(records: Records, rows: Ints, marks: Ints, lines_at: Ints, count: int) -> MarkedLines:
-    """The given records, each of which has `count` marks; `lines_at` says which of all marks are newlines."""
+    """The given records, each of which has `count` marks; `lines_at` has the indexes of newlines in `marks`."""
     lines, starts, ends = records.lines(), records.starts, records.ends
     if len(rows) == len(records):
         return MarkedLines(records.codes, rows, lines, starts, ends, marks.reshape(-1, count + 1)[:, :count])

@@ -1,14 +1,11 @@
-"""Decodes what agents have reduced: partial results, one JSON object a line.
-
-Receives lines of a reducing agent; returns columns of partial results, with the time of the newest
-event in each.
+"""Decode the partial results of reducing agents: one JSON object a line, with the time of its newest event.
 
     {"p": PLAN, "t": 1772366400000000, "c": 0, "c0k0": "/a", "c0a0": 3}   a partial result of cut 0
     {"p": PLAN, "t": 1772366401000000, "c": -1}                           the watermark of the agent
     {"p": PLAN, "why": "not a date", "bad": "..."}                        a line the agent could not read
 
-Floats travel as the whole number of the same bits, bytes as hex digits, times as whole numbers, so what arrives is what
-was sent. What was reduced by another plan is bad: its columns would mean something else.
+Floats travel as the integer of the same bits, bytes as hex digits, times as integers, so nothing changes on the way. A
+result of another plan is bad: its columns would mean something else.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from penstock.logs.contract import Chunk
 
 #: the newest event time in a partial result, and the cut it is of
 AT, CUT = "t", "c"
-#: the cut of lines that carry only a watermark
+#: the cut of lines that have only a watermark
 MARK = -1
 _HEAD: dict[str, pl.DataType] = {AT: pl.Datetime("us", "UTC"), CUT: pl.Int32()}
 _BAD = [pl.col(name).cast(dtype) for name, dtype in BAD_SCHEMA.items()]

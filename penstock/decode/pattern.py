@@ -1,7 +1,6 @@
-"""Decodes lines of any text format with a regular expression whose named groups are the columns.
+"""Decode lines of any text format with a regular expression whose named groups are the columns.
 
-Receives chunks of lines; returns the requested groups, typed. For formats that have no decoder of their
-own: every line is matched, so it is several times slower than they are.
+It is for formats without a decoder of their own: it matches every line, so it is several times slower.
 
 Invariants:
 - The expression must match the whole record; one it does not match is bad, whatever columns are requested.

@@ -1,7 +1,4 @@
-"""Cuts a chunk into records and rejects those that no decoder can read.
-
-Receives a chunk from a log; returns where every record starts and ends, the records as a
-column of text, and makes the `bad` frame from what they and it found wrong.
+"""Split a chunk into records, reject those that no decoder can read, and collect the faults of all.
 
 Invariants:
 - One newline, one record; its row number counts every record of the chunk, also empty and unreadable ones.
@@ -42,8 +39,8 @@ _LOOKS_COMPRESSED = b"x\x1f("
 class Records:
     """The records of one chunk: record i is `text[starts[i]:ends[i]]`, without its line ending.
 
-    `marks` are the positions of every newline and of the bytes requested of `split`; `lines_at` says
-    which of them are the newlines. `fit` tells the records a decoder should look at; `faults` has the others.
+    `marks` has the positions of every newline and of the bytes requested of `split`, `lines_at` the indexes of the
+    newlines among them. `fit` marks the records for the decoder; `faults` has the others.
     """
 
     text: bytes

@@ -1,7 +1,6 @@
-r"""The fast path through an access log: whole chunks cut by Polars' CSV reader, and proof that it cut them right.
+r"""The fast path through an access log: Polars' CSV reader cuts whole chunks, and this proves that it cut them right.
 
-Receives the text of a chunk; returns the pieces of the usual lines and the numbers of the others, which the
-slow path then reads one by one. Gives up (None) on a chunk it cannot prove anything about.
+The slow path then decodes the unusual lines. A chunk about which nothing can be proved takes the slow path whole.
 
 The reader splits at every quote and knows nothing of escapes, so each line must be shown to have exactly the
 quotes it should. Let a usual line have q of them. Lines that hold `\"`, or whose blanks between quoted fields

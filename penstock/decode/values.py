@@ -1,7 +1,4 @@
-"""Turns columns of text into the types a schema requires, and reports which values do not fit.
-
-Receives text columns from the decoders of text formats; returns typed columns, and a fault for
-each row that has a value its column's type cannot hold.
+"""Cast columns of text to the types of a schema, and report each row with a value that does not fit.
 
 Invariants:
 - A value parses the same whatever stands in the other rows: nothing is inferred from the data.
@@ -21,7 +18,7 @@ from penstock.decode.records import Faults, keep_rows
 from penstock.errors import UserError
 from penstock.origin import here
 
-#: epoch units a time may be written in, with their count in a second
+#: units of epoch numbers, with their count in a second
 EPOCH_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 ISO = "iso"
 #: seconds from 1970 to the years 1 and 9999: outside, an epoch number is a mistake and not a time
@@ -32,7 +29,8 @@ Schema = Mapping[str, pl.DataType]
 
 
 @functools.lru_cache(maxsize=256)
-def _instantiate(dtype: object) -> pl.DataType:
+def as_instance(dtype: object) -> pl.DataType:
+    """A type as an instance: Polars takes `pl.Int64` for `pl.Int64()` but not the other way round."""
     return pl.Series(dtype=dtype).dtype  # type: ignore[arg-type]
 
 
@@ -41,11 +39,11 @@ def check_schema(
 ) -> dict[str, pl.DataType]:
     """Return the schema with instances of types; refuse types that text cannot be turned into."""
     if not isinstance(schema, Mapping):
-        raise _schema_error(f"columns are given with their types, but this is a {type(schema).__name__}")
+        raise _schema_error(f"a schema maps columns to types, but this is a {type(schema).__name__}")
     types: dict[str, pl.DataType] = {}
     for name, dtype in schema.items():
         try:
-            types[name] = _instantiate(dtype)
+            types[name] = as_instance(dtype)
         except (TypeError, pl.exceptions.PolarsError):
             raise _schema_error(f"column {name}: {dtype!r} is no type") from None
     for name, how in times.items():
@@ -76,7 +74,7 @@ def _schema_error(primary: str) -> UserError:
 
 
 def parse_text(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr:
-    """Parse the text as `dtype`, null where it does not parse. `how` is a time format (see `checked_schema`)."""
+    """Parse the text as `dtype`, null where it does not parse. `how` is a time format (see `check_schema`)."""
     if dtype == pl.String:
         return text
     if dtype == pl.Boolean:

@@ -59,8 +59,8 @@ def of_houses(plugs: ps.Stream, minutes: int) -> ps.Stream:
 def middle(pairs: list[list[float]]) -> float:
     """The median of values, given with their counts."""
     pairs = sorted(pairs)
-    upto = list(accumulate(count for _, count in pairs))
-    low, high = (next(i for i, n in enumerate(upto) if n > at) for at in ((upto[-1] - 1) // 2, upto[-1] // 2))
+    sums = list(accumulate(count for _, count in pairs))
+    low, high = (next(i for i, n in enumerate(sums) if n > at) for at in ((sums[-1] - 1) // 2, sums[-1] // 2))
     return (pairs[low][0] + pairs[high][0]) / 2
 
 

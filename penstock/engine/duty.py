@@ -13,8 +13,8 @@ from typing import Any
 
 from penstock.coordination.lease import read_lease
 from penstock.ha.unit import Unit
-from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
+from penstock.state.shared_records import SharedRecords
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Leader:
         """Whoever leads a unit."""
 
         def logs() -> Mapping[str, Any]:
-            remembered: Mapping[str, Any] = StateDirectory(Path(unit.record().directory)).existing()["logs"]
+            remembered: Mapping[str, Any] = StateDirectory(
+                Path(unit.record().directory)
+            ).read_existing_facts()["logs"]
             return remembered
 
         return Leader(lambda: read_lease(unit.store, unit.leader_path).generation, logs)
@@ -43,7 +45,7 @@ class Duty:
 
     #: its name in the unit, by which its cache differs from that of another engine on the same directory
     member: str
-    agreed: Agreed
+    shared_records: SharedRecords
     #: where what is put aside (dead letters, late events) lies for the whole unit
     aside: Path
     #: whom it follows; None: it leads

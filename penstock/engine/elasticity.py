@@ -284,7 +284,7 @@ class Elasticity:
     def _asked(self) -> Maps:
         """The maps as they will be once all changes under way are made, of the sub-queries there are."""
         maps = self._moving[-1].maps if self._moving else self._maps()
-        there = {name: owners for name, owners in maps.operators.items() if name in self._plan().subqueries}
+        there = {name: owners for name, owners in maps.operators.items() if name in self._plan().stages}
         return replace(maps, operators=there)
 
     def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocol | None = None) -> None:

@@ -156,7 +156,7 @@ class Engine:
         facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
         try:
             leads = self.seat.decides.is_set()
-            self.program.start(follows=not leads, ground=self.state.ground)
+            self.program.start(follows=not leads, fenced_directory=self.state.fenced_directory)
             continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
@@ -193,10 +193,10 @@ class Engine:
         """Have no further epoch begin, or go on. Who leads is never paused."""
         self._paused.set() if paused and not self.seat.decides.is_set() else self._paused.clear()
 
-    def promote(self, fence: Fence, settle: Callable[[], None] = lambda: None) -> None:
+    def promote(self, fence: Fence, on_released: Callable[[], None] = lambda: None) -> None:
         """Have an engine that follows lead, from the end of the epoch under way: it delivers what it held back, and
-        goes on with the epochs that are recorded, then with its own. `settle` is called when nothing is held any more.
-        """
+        goes on with the epochs that are recorded, then with its own. Call `on_released` when
+        nothing is held any more."""
         self._ready.wait()
         with self._busy:
             if self._failure is not None:  # who has failed in the epoch that was under way leads nobody
@@ -206,7 +206,7 @@ class Engine:
             self._paused.clear()
             if self._runner is not None:
                 self._runner.fence = fence
-            settle()
+            on_released()
             self.seat.decides.set()
 
     @property
@@ -272,7 +272,7 @@ class Engine:
                 raise
             finally:
                 self._ready.set()  # whoever promotes us is not to wait for an engine that failed
-            runner.settle()
+            runner.checkpoint()
         except Exception as failure:
             if isinstance(failure, PenstockError):
                 raise

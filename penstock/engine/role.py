@@ -25,7 +25,7 @@ from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
-from penstock.state.rollback import rolled_back
+from penstock.state.rollback import roll_back
 
 
 class Seat:
@@ -37,7 +37,7 @@ class Seat:
         #: what became of the epochs after the last durable manifest
         self.comeback = Comeback(semantics, fates=Fates(semantics))
         self._came_on = False
-        self.state = StateDirectory(path, None if duty is None else duty.agreed)
+        self.state = StateDirectory(path, None if duty is None else duty.shared_records)
         self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
         #: set while it is this engine that decides what epochs consist of
         self.decides = threading.Event()
@@ -68,12 +68,12 @@ class Seat:
         follows = None if self._duty is None else self._duty.follows
         if follows is None:
             self.decides.set()
-            if self.state.agreed is not None and generation is not None:
-                self.state.agreed.take(generation)
-                self.state.agreed.declare_code(program.code)
+            if self.state.shared_records is not None and generation is not None:
+                self.state.shared_records.take_over(generation)
+                self.state.shared_records.write_code(program.code)
         else:
-            if self.state.agreed is not None:
-                check_replica(program.code, self.state.agreed.code(follows.generation()))
+            if self.state.shared_records is not None:
+                check_replica(program.code, self.state.shared_records.read_code(follows.generation()))
             self._waits = program.isolates_failures
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
@@ -103,37 +103,37 @@ class Seat:
     def _back_to_whole(self) -> None:
         """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
         try:
-            self.state.latest()
+            self.state.manifests.latest()
         except InternalError:
-            rolled_back(self.state)
+            roll_back(self.state)
 
     def taken(self) -> int:
         """How many commands are taken in by recorded epochs; for one that follows, by those it has done."""
         if self.decides.is_set():
-            return self.state.last_commands()
-        done = self.state.recorded_end(self.state.latest().epoch)
+            return self.state.records.last_commands()
+        done = self.state.records.read_end(self.state.manifests.latest().epoch)
         return 0 if done is None else done.commands
 
     def recorded_end(self, epoch: int) -> Offset | None:
         """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
         fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
-        end = self.state.recorded_end(epoch)
+        end = self.state.records.read_end(epoch)
         if end is None or self.decides.is_set() or epoch <= self.committed or not self._waits(end.commands):
             return end
-        agreed = self.state.agreed  # whoever records an epoch has committed the one before
-        return end if agreed is not None and agreed.has(epoch + 1) else None
+        records = self.state.shared_records  # whoever records an epoch has committed the one before
+        return end if records is not None and records.has(epoch + 1) else None
 
     def promoted(self, fence: Fence, program: Program) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
-        self.state.take(fence.generation)
-        if self.state.agreed is not None:
-            self.state.agreed.take(fence.generation)
-            self.state.agreed.declare_code(program.code)
+        self.state.take_over(fence.generation)
+        if self.state.shared_records is not None:
+            self.state.shared_records.take_over(fence.generation)
+            self.state.shared_records.write_code(program.code)
         self.outlet.generation = lambda: self.state.generation
         self.outlet.open()
         if self.logs is not None:
             self.logs.lead(program.plan(program.commands), self._remembered())
-        program.lead(self.state.last_commands())
+        program.lead(self.state.records.last_commands())
 
     def _remembered(self) -> Mapping[str, Any]:
         """What the one that was followed remembers of the logs; nothing where its directory is lost with it."""
@@ -148,10 +148,10 @@ class Seat:
         if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
             return
         program.follow_commands(commands)
-        plan, record = program.plan(commands), self.state.recorded(epoch)
+        plan, record = program.plan(commands), self.state.records.read(epoch)
         recorded = 0 if record is None else record.generation
-        if recorded != self._followed_generation and self.state.agreed is not None:
-            check_replica(program.code, self.state.agreed.code(recorded))
+        if recorded != self._followed_generation and self.state.shared_records is not None:
+            check_replica(program.code, self.state.shared_records.read_code(recorded))
         if recorded != self._followed_generation or self.logs.lacks(plan):
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded

@@ -33,7 +33,7 @@ def continue_state(
     """Continue with the newest manifest as the state of a program; `tell` is called with what becomes of each state
     where the program has changed."""
     before, same_query = dict(facts), facts["query"] == program.fingerprint
-    newest = state.latest()
+    newest = state.manifests.latest()
     plan = None if newest.epoch < 0 else _plan_of(state, newest.epoch, program, leads)
     if plan is not None:
         found = state.continue_as(
@@ -49,17 +49,17 @@ def continue_state(
             tell(told)
     if program.app_plan is not None:
         if not same_query:  # what the sinks have of recorded epochs is the former query's
-            facts["former_query_upto"] = state.former_query_upto = state.newest_epoch()
+            facts["former_query_upto"] = state.former_query_last_epoch = state.records.newest_epoch()
         facts |= {"query": program.fingerprint, "summary": program.summary}
     if facts != before:
-        state.remember(facts)
+        state.write_facts(facts)
 
 
 def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -> Plan | None:
     """The plan that the state after an epoch is that of; None where who follows cannot know it any more: the gather
     still lets nothing go that nobody dropped."""
     try:
-        end = state.recorded_end(epoch)
+        end = state.records.read_end(epoch)
         commands = 0 if end is None else end.commands
         return program.plan(commands, program.failures(epoch, commands))
     except PenstockError:

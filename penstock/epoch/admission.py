@@ -174,7 +174,7 @@ class Admission:
             admitted_at=admitted_at,
             commands=commands,
             started_late={name: one.started_late for name, one in streams.items() if one.started_late},
-            watermark_limits={n: one.step.upto for n, one in streams.items() if one.step.upto is not None},
+            watermark_limits={n: one.step.limit for n, one in streams.items() if one.step.limit is not None},
             copies={name: one.copies for name, one in streams.items() if one.copies},
         )
         more = commands > start.commands or any(self._held(name, start) for name in streams)

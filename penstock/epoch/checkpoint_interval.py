@@ -16,9 +16,9 @@ from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import copy_whole
-from penstock.state.generation import gone
+from penstock.state.generation import state_gone_error
 from penstock.state.manifest import Manifest
-from penstock.state.run_file import unwritable
+from penstock.state.run_file import unwritable_error
 
 
 class Interval:
@@ -29,7 +29,7 @@ class Interval:
         self._memory = None if memory is None else Path(memory)
         self.every = every
         #: the state after the last epoch, durable or not
-        self.manifest = state.latest()
+        self.manifest = state.manifests.latest()
         self._durable = self.manifest
         #: CPU seconds the last durable manifest took, and the bytes of runs that were copied for it
         self.cpu_seconds = 0.0
@@ -56,7 +56,7 @@ class Interval:
                 (self._memory / run).unlink(missing_ok=True)
         return gone
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Have the last epoch durable, whatever the interval."""
         if self.manifest.epoch > self._durable.epoch:
             self._make_durable(self.manifest)
@@ -66,7 +66,7 @@ class Interval:
         held: list[Path] = []
         if self._memory is not None:
             if not self._state.path.is_dir():
-                raise gone(self._state.path)
+                raise state_gone_error(self._state.path)
             new = sorted(manifest.runs() - self._durable.runs())
             there = [run for run in new if (self._memory / run).exists()]
             held = [self._memory / run for run in there]
@@ -74,8 +74,8 @@ class Interval:
                 pairs = zip(held, (self._state.runs / run for run in there), strict=True)
                 self.copied_bytes = copy_whole(pairs)
             except OSError as failure:
-                raise unwritable(self._state.runs, failure) from failure
-        self._state.commit(manifest)
+                raise unwritable_error(self._state.runs, failure) from failure
+        self._state.manifests.commit(manifest)
         self._durable = manifest
         for path in held:
             path.unlink(missing_ok=True)

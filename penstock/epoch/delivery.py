@@ -63,10 +63,10 @@ class Outlet:
                 self._held.popleft()
             self._holding = False
 
-    def forget(self, upto: int) -> None:
+    def forget(self, through: int) -> None:
         """Told that the sinks have the epochs up to this one."""
         with self._lock:
-            while self._held and self._held[0][0] <= upto:
+            while self._held and self._held[0][0] <= through:
                 self._held.popleft()
 
     def _deliver(

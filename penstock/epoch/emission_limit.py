@@ -16,17 +16,17 @@ from dataclasses import dataclass, field, replace
 from penstock.epoch.message import Awaited
 from penstock.epoch.rate_control import LEAST_READING
 from penstock.operators.contract import NEVER
-from penstock.operators.job_windows import LOTS, SOON
+from penstock.operators.job_windows import CLOSING_BATCHES, NEAR_INSTANTS
 from penstock.state.manifest import StreamTime
 
 #: where the watermark is held, and how many lots have told what is due one instant later
-Upto = tuple[int, int]
+WatermarkLimit = tuple[int, int]
 #: rows that are told lot by lot, and rows that are not
 Rows = tuple[int, int]
 
 #: an epoch that tells fewer rows says more of epochs than of rows
 MANY = 20_000
-_ALL_LOTS = tuple(range(LOTS))
+_ALL_LOTS = tuple(range(CLOSING_BATCHES))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Due:
 class Step:
     """How far the next epoch goes (None: as far as it can), and the seconds it takes for what is due for sure."""
 
-    upto: Upto | None = None
+    limit: WatermarkLimit | None = None
     seconds: float = 0.0
 
 
@@ -108,8 +108,8 @@ class Closing:
                 # an epoch that has told nothing yet tells a lot at least; where there is one lot alone, all of it
                 now = left[: max(fit, 0 if spent else 1)] if len(due.lots) > 1 and lot > 0 else ()
                 if spent or now:
-                    upto = LOTS if now and now == left else now[-1] + 1 if now else begun
-                    return Step((at - 1, upto), spent + len(now) * lot)
+                    ahead = CLOSING_BATCHES if now and now == left else now[-1] + 1 if now else begun
+                    return Step((at - 1, ahead), spent + len(now) * lot)
                 spent += cost  # it cannot be cut
             else:
                 spent += cost
@@ -126,9 +126,9 @@ class Closing:
 def soonest(awaited: Mapping[int, int]) -> dict[int, int]:
     """What waits for the next instants; what waits for later ones is put to the first of these."""
     instants = sorted(awaited)
-    found = {at: awaited[at] for at in instants[:SOON]}
-    if len(instants) > SOON:
-        found[instants[SOON]] = sum(awaited[at] for at in instants[SOON:])
+    found = {at: awaited[at] for at in instants[:NEAR_INSTANTS]}
+    if len(instants) > NEAR_INSTANTS:
+        found[instants[NEAR_INSTANTS]] = sum(awaited[at] for at in instants[NEAR_INSTANTS:])
     return found
 
 

@@ -33,8 +33,7 @@ from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.ends import JOBS
-from penstock.query.instants import of_last_instant
+from penstock.query.edges import JOBS
 from penstock.query.physical import OutputPlan
 from penstock.query.steps import run_steps
 from penstock.state.bucket_map import Maps
@@ -131,10 +130,10 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     for name, frames in told.items():
         output = task.plan.outputs[name]
         try:
-            upto = _told_upto(task, before, name) if before.gap else None
-            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=upto)
-            if made is not None and name in task.plan.by_instant:
-                last[name] = of_last_instant(made)
+            end = _told_before(task, before, name) if before.gap else None
+            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=end)
+            if made is not None and name in task.plan.whole_result_outputs:
+                last[name] = _count_rows_of_last_instant(made)
         except PenstockError as error:
             if output.job is None:
                 raise
@@ -161,7 +160,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, reports, task.maps, due)
 
 
-def _told_upto(task: EpochTask, before: Manifest, output: str) -> int | None:
+def _told_before(task: EpochTask, before: Manifest, output: str) -> int | None:
     """Before which time an output has told what the watermark decides, though the state does not know; None where
     events pass straight through it."""
     sources = [task.plan.stage_of(edge.source) for edge in task.plan.edges if edge.target.output == output]
@@ -259,3 +258,14 @@ def answered(
 def _alike(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:
     """Rows with the output's columns only, in its order: the parts of a union come from unlike sources."""
     return frame.select(*(name for name in ORDER if name in frame.columns), *output.schema)
+
+
+def _count_rows_of_last_instant(rows: pl.DataFrame) -> int:
+    """How many rows at the end are of the latest instant; all, if the rows do not show it."""
+    if TIME not in rows.columns or rows.height < 2:
+        return rows.height
+    times = rows[TIME].to_numpy()
+    earlier = np.flatnonzero(times != times[-1])
+    if not len(earlier) or times[-1] != times.max():
+        return rows.height
+    return rows.height - int(earlier[-1]) - 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from penstock.epoch.message import Envelope, Rows, Times
-from penstock.query.ends import EdgeTarget
+from penstock.query.edges import EdgeTarget
 from penstock.query.physical import Plan
 
 #: how many tasks' messages one task of the tree takes
@@ -43,7 +43,7 @@ def brought_together(plan: Plan, incoming: Iterable[bytes]) -> Iterator[bytes]:
     yield Times(seen).to_bytes()
     for to, parts in frames.items():
         top = plan.outputs[to.name].top
-        made = [top.merged(parts)] if top is not None else _alike(parts)
+        made = [top.merge(parts)] if top is not None else _alike(parts)
         for rows in made:
             if rows is not None and rows.height:
                 yield Rows(to, rows).to_bytes()

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.continuity import state_of_output

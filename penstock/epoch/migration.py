@@ -353,7 +353,7 @@ def _told(ticket: Future[Moved], moved: Moved) -> None:
 def fresh(plan: Plan, manifest: Manifest, found: Moving) -> int | None:
     """When the windows open now are over, of all sub-queries whose buckets move; None if that cannot be said of one."""
     ends = [
-        plan.subqueries[sub].operator.over_by(_mark(plan, manifest, sub))
+        plan.stages[sub].operator.drained_at(_mark(plan, manifest, sub))
         for family in plan.families
         if family[0] in found.buckets
         for sub in family
@@ -367,5 +367,5 @@ def _watermark(plan: Plan, manifest: Manifest, found: Moving) -> int:
 
 
 def _mark(plan: Plan, manifest: Manifest, sub: str) -> int:
-    streams = [manifest.streams.get(name) for name in plan.subqueries[sub].streams]
+    streams = [manifest.streams.get(name) for name in plan.stages[sub].streams]
     return min((NEVER if s is None or s.watermark is None else s.watermark for s in streams), default=FOREVER)

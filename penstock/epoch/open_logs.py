@@ -24,7 +24,7 @@ class Logs:
                 hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
             )
         self._state, self._facts, self._leads = state, facts, leads
-        self._known, self._reached = dict(facts["logs"]), state.last_offsets()
+        self._known, self._reached = dict(facts["logs"]), state.records.last_offsets()
         self._started: dict[str, Log] = {}
 
     def start(self, plan: Plan, *, again: bool = False) -> None:
@@ -38,9 +38,9 @@ class Logs:
         """Start the log of a stream unless it is. One of its name may have been started for a command that was
         refused in the end. Who follows starts none: it reads them as the leader does."""
         if self._leads and self._started.get(name) is not scan.stream.log:
-            self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
+            self._facts["logs"][name] = scan.start_log(self._known.get(name), self._reached.get(name, {}))
             self._started[name] = scan.stream.log
-            self._state.remember(self._facts)
+            self._state.write_facts(self._facts)
 
     def follow(self, plan: Plan, memory: Mapping[str, Any]) -> None:
         """Read the logs as the leader does, who remembers this of them."""
@@ -49,7 +49,7 @@ class Logs:
                 scan.stream.log.resumed(memory[name])
                 self._started[name] = scan.stream.log
         self._facts["logs"] = {**self._facts["logs"], **memory}
-        self._state.remember(self._facts)
+        self._state.write_facts(self._facts)
 
     def lacks(self, plan: Plan) -> bool:
         """Whether a plan has streams whose logs are neither started nor followed."""
@@ -60,5 +60,5 @@ class Logs:
         logs in epochs that are not carried out here yet."""
         self._leads = True
         self._facts["logs"] = {**memory, **self._facts["logs"]}
-        self._known, self._reached = dict(self._facts["logs"]), self._state.last_offsets()
+        self._known, self._reached = dict(self._facts["logs"]), self._state.records.last_offsets()
         self.start(plan, again=True)

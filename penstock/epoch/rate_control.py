@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.operators.applied import Applied
 from penstock.operators.count_join import CountJoin
-from penstock.operators.join import TimeJoin
+from penstock.operators.custom_runner import CustomRunner
+from penstock.operators.interval_join import IntervalJoin
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
 from penstock.operators.row_fold import RowFold
@@ -19,7 +19,7 @@ from penstock.settings import Settings
 #: the part of an epoch's budget that is read, however much else it has to do
 LEAST_READING = 0.125
 #: operators of which a first epoch may take minutes: pairs of events, and calls of the user's own code for each
-_DEAR = (TimeJoin, CountJoin, Product, LastProduct, Applied, RowFold)
+_DEAR = (IntervalJoin, CountJoin, Product, LastProduct, CustomRunner, RowFold)
 #: how much less the first epoch takes with these
 _DEARER = 32
 
@@ -117,7 +117,7 @@ def rate_of(settings: Settings, scan: ScanPlan, plan: Plan) -> RateControl:
     """The control of one stream, as the settings have it; where a plan may make many rows of one, or calls Python for
     each, it begins with less."""
     each = scan.stream.log.unit_bytes
-    dear = any(isinstance(sub.operator, _DEAR) for sub in plan.subqueries.values())
+    dear = any(isinstance(sub.operator, _DEAR) for sub in plan.stages.values())
     first = settings.first_epoch_units // (_DEARER if dear else 1)
     units, least = max(1, first // each), max(1_000, 65_536 // each)
     most = settings.most_epoch_units

@@ -157,13 +157,13 @@ class Comeback:
 
 def come_back(state: StateDirectory, program: Program, semantics: Semantics, *, at_hand: bool) -> Comeback:
     """Make a state directory ready after a loss; `at_hand`: its state is in this engine's memory already."""
-    before = state.latest()
-    recorded = state.newest_epoch()
+    before = state.manifests.latest()
+    recorded = state.records.newest_epoch()
     back = Comeback(semantics, before.epoch, recorded, fates=Fates(semantics))
     if not back.happened:
         return back
     epochs = range(before.epoch + 1, recorded + 1)
-    records = {epoch: record for epoch in epochs if (record := state.recorded(epoch)) is not None}
+    records = {epoch: record for epoch in epochs if (record := state.records.read(epoch)) is not None}
     plans = {epoch: _plan(program, epoch, record) for epoch, record in records.items()}
     back.units = {epoch: _units(record) for epoch, record in records.items()}
     last = plans.get(recorded) or program.plan(program.commands)
@@ -207,7 +207,7 @@ def _leave_out(
         manifest = replace(manifest, collections={})
     elif not at_hand:
         manifest = _forget(back, program, manifest, records, last)
-    state.commit(manifest)
+    state.manifests.commit(manifest)
     back.ended = True
 
 

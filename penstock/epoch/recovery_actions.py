@@ -26,7 +26,7 @@ class Fates:
     #: of outputs that say nothing themselves
     default: Semantics = Semantics.precise
     #: the epochs up to this one are repeated, and left out for these outputs
-    upto: int = -1
+    through: int = -1
     losing: frozenset[str] = frozenset()
     #: the state to begin with, where it is not that of the last manifest
     begin: Manifest | None = None
@@ -49,7 +49,7 @@ class Fates:
 
     def lose(self, epoch: int, plan: Plan) -> frozenset[str]:
         """The outputs that an epoch is left out for. What one lost is what it was to lose by then and in the end."""
-        if epoch > self.upto:
+        if epoch > self.through:
             return frozenset()
         return frozenset(
             n for n in self.losing & plan.outputs.keys() if self._may(plan.outputs[n].recovery).loses_events

@@ -123,7 +123,7 @@ class EpochRunner:
         self._gone: tuple[str, ...] = ()
         #: the last epoch that read something: what it was, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
-        maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
+        maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.records.last_maps_version())
         self._moves = Moves(maps, stages, place, rules)
 
     @property
@@ -161,11 +161,11 @@ class EpochRunner:
         """No epoch comes any more: moves that wait or are under way are given up."""
         self._moves.close()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """The run ends as it should: what is in memory only is made durable."""
         if self.interval.in_memory:
             self._may_write()
-            self.interval.settle()
+            self.interval.checkpoint()
 
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
         """Execute an epoch."""
@@ -182,11 +182,11 @@ class EpochRunner:
         maps = self._moves.before(epoch, planned, self.manifest)
         to_repeat = not self.fates.all_lose([planned])
         self._may_write()
-        replayed = self._state.recorded(epoch) is not None
-        record = self._state.record(epoch, self._record(start, end, maps, to_repeat=to_repeat))
+        replayed = self._state.records.read(epoch) is not None
+        record = self._state.records.write(epoch, self._record(start, end, maps, to_repeat=to_repeat))
         in_memory = record.checkpoint_interval is not None
-        told_before = replayed and in_memory and self._state.recorded(epoch + 1) is not None
-        told_before &= epoch > self._state.former_query_upto
+        told_before = replayed and in_memory and self._state.records.read(epoch + 1) is not None
+        told_before &= epoch > self._state.former_query_last_epoch
         lost = self.fates.lose(epoch, planned)
         if (record.start, record.end) != (start, end):
             raise InternalError(
@@ -210,8 +210,8 @@ class EpochRunner:
         reached("delivered", epoch)
         self._may_write()
         self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))
-        if lost and epoch == self.fates.upto:
-            self.interval.settle()
+        if lost and epoch == self.fates.through:
+            self.interval.checkpoint()
         self._forget(self._gone)
         reached("committed", epoch)
         self._share(plan, result, end.commands, time.perf_counter() - began)
@@ -319,12 +319,12 @@ class EpochRunner:
         behind."""
         self._may_write()
         self._forget(self._state.recycle(keep))
-        oldest = min(self._state.epochs(), default=0)
-        end = self._state.recorded_end(oldest)
+        oldest = min(self._state.manifests.epochs(), default=0)
+        end = self._state.records.read_end(oldest)
         if end is None:
             return
         if oldest:  # after epoch 0 one can go back to the beginning
-            self._program.forget_commands(end.commands)
+            self._program.forget_commands_before(end.commands)
         for name, scan in self._program.plan(self._program.commands).scans.items():
             if name in end.at:
                 scan.stream.log.prune(end.at[name])
@@ -356,7 +356,7 @@ class EpochRunner:
             finished={name: end.finished.get(name, ()) for name in plan.scans},
             idle={name: end.idle.get(name, ()) for name in plan.scans},
             closed={name: end.closed.get(name, False) for name in plan.scans},
-            upto=end.watermark_limits,
+            watermark_limits=end.watermark_limits,
             admitted_at=end.admitted_at,
             collections=self.manifest.collections,
             maps=maps,

@@ -23,9 +23,9 @@ from penstock.epoch.template_groups import Told, best, chosen, prepared, read_by
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
-from penstock.operators.lateness import judged
-from penstock.query.ends import EdgeSource
-from penstock.query.physical import Edge, ScanPlan
+from penstock.operators.lateness import classify_events
+from penstock.query.edges import Edge, EdgeSource
+from penstock.query.physical import ScanPlan
 from penstock.state.ipc import from_stream
 
 #: how many rows put aside per chunk of input are kept word for word; all are counted
@@ -50,7 +50,7 @@ class _Sums:
     #: prepared rows, by the edge they go by
     frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     #: events of which jobs choose theirs, by source
-    crowds: dict[EdgeSource, list[pl.DataFrame]] = field(default_factory=dict)
+    selections: dict[EdgeSource, list[pl.DataFrame]] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
     failures: Failures = field(default_factory=Failures)
 
@@ -79,7 +79,7 @@ def scan(
         _told_before(task, job, from_stream(rows), sums)
     for stream, span in spans:
         _scan_span(task, task.plan.scans[stream], span, sums)
-    for source in list(sums.crowds):
+    for source in list(sums.selections):
         _choose(task, source, sums)
     yield from ((0, data) for data in sums.told.messages())
     yield from ((0, data) for data in sums.failures.messages())
@@ -123,8 +123,8 @@ def _first_steps(task: EpochTask, source: EdgeSource, frame: pl.DataFrame, where
             sums.frames.setdefault(edge.id, []).append(rows)
             if edge.target.output is not None:
                 _tell_readers(task, edge.target.output, rows, where, sums)
-    if task.plan.jobs is not None and source in task.plan.jobs.crowds:
-        waiting = sums.crowds.setdefault(source, [])
+    if task.plan.jobs is not None and source in task.plan.jobs.selections:
+        waiting = sums.selections.setdefault(source, [])
         waiting.append(frame)
         if sum(frame.height for frame in waiting) >= MOST_CHOSEN:
             _choose(task, source, sums)
@@ -149,10 +149,10 @@ def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> 
 
 def _choose(task: EpochTask, source: EdgeSource, sums: _Sums) -> None:
     """Have jobs choose among the events that wait for it."""
-    frame = pl.concat(sums.crowds.pop(source))
+    frame = pl.concat(sums.selections.pop(source))
     if not frame.height:  # all that came was late, or could not be read
         return
-    edges = task.plan.edges_from(EdgeSource("crowd", source.name))
+    edges = task.plan.edges_from(EdgeSource("selection", source.name))
     entries = {edge.target.name: edge for edge in edges}
     for group, rows in chosen(task, source, frame, sums.failures):
         if group.target:
@@ -226,8 +226,8 @@ def _on_time(
     least, most = int(times.min()), int(times.max())
     late = None
     if most > bound or least < max(max(highest, most) - lateness, floor):
-        found = judged(times, highest, floor, bound, lateness)
-        ahead, behind, noticed = found.ahead, found.behind, found.noticed
+        found = classify_events(times, highest, floor, bound, lateness)
+        ahead, behind, noticed = found.future, found.late, found.newest_before
         aside = ahead | behind
         if aside.any():
             rows = frame.filter(pl.Series(aside)).with_columns(pl.Series(TIME, noticed[aside]))

@@ -34,9 +34,9 @@ from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, 
 from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
-from penstock.query.ends import EdgeSource, EdgeTarget
-from penstock.query.physical import Edge, SubQuery
-from penstock.query.steps import located, run_steps
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
+from penstock.query.physical import Stage
+from penstock.query.steps import locate_error, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.continuity import state_of_output
@@ -101,7 +101,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     store = run_store(task.place)
     store.forget(task.gone)
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
-    with store.synced_together():
+    with store.sync_together():
         for sub in task.plan.at_level(level):
             if buckets := task.buckets_of_slice(sub.id, slice_):
                 yield from _run_stage(here, sub, Scope(store, task.epoch, buckets, task.maps.buckets))
@@ -130,7 +130,7 @@ def _open(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
     return inbox
 
 
-def _run_stage(here: _SliceWork, sub: SubQuery, scope: Scope) -> Iterator[tuple[int, bytes]]:
+def _run_stage(here: _SliceWork, sub: Stage, scope: Scope) -> Iterator[tuple[int, bytes]]:
     """Have a sub-query take in what came for it, and send on what it comes to."""
     started, inbox = time.perf_counter(), here.inbox
     inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
@@ -145,7 +145,7 @@ def _run_stage(here: _SliceWork, sub: SubQuery, scope: Scope) -> Iterator[tuple[
     here.work[sub.id] = StageWork(spent, rows, inbox.bytes.get(sub.id, 0), present, counts)
 
 
-def _executed(here: _SliceWork, sub: SubQuery, inputs: Inputs, state: SliceState) -> Results:
+def _executed(here: _SliceWork, sub: Stage, inputs: Inputs, state: SliceState) -> Results:
     """What a sub-query's operator comes to; nothing where the job fails whose own it is."""
     task, first = here.task, sub.streams[0]
     # what reads other jobs has to wait until all of them have told
@@ -161,10 +161,10 @@ def _executed(here: _SliceWork, sub: SubQuery, inputs: Inputs, state: SliceState
         try:
             outcome = sub.operator.run(inputs, state, progress)
         except PenstockError as error:
-            raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
+            raise locate_error(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
     if task.has_members(sub.id) and len(sub.streams) == 1:
-        awaited = soonest(sub.operator.awaited(state, progress.after))
-        batches = task.lots_of(sub.id) if ahead and sub.operator.in_lots else []
+        awaited = soonest(sub.operator.pending_rows(state, progress.after))
+        batches = task.lots_of(sub.id) if ahead and sub.operator.closes_in_batches else []
         here.awaited.append(Awaited(first, tuple(batches), awaited))
     return outcome
 
@@ -173,7 +173,7 @@ def _mark(stream: StreamTime) -> int:
     return NEVER if stream.watermark is None else stream.watermark
 
 
-def _tell_members(here: _SliceWork, sub: SubQuery, rows: pl.DataFrame | None) -> Iterator[tuple[int, bytes]]:
+def _tell_members(here: _SliceWork, sub: Stage, rows: pl.DataFrame | None) -> Iterator[tuple[int, bytes]]:
     """What each job of a group makes of the group's rows."""
     for member, mine in results(here.task, sub.id, rows, here.failures) if rows is not None else ():
         here.told.add(mine if member is None else best(here.task, member.output, mine))
@@ -182,7 +182,7 @@ def _tell_members(here: _SliceWork, sub: SubQuery, rows: pl.DataFrame | None) ->
 
 
 def _send_on(
-    here: _SliceWork, sub: SubQuery, outcome: Results, state: SliceState, scope: Scope
+    here: _SliceWork, sub: Stage, outcome: Results, state: SliceState, scope: Scope
 ) -> Iterator[tuple[int, bytes]]:
     """A sub-query's rows, on their way to where its edges lead."""
     task, where = here.task, _where(here, sub)
@@ -203,7 +203,7 @@ def _send_on(
             yield from addressed(task, edge, made)
 
 
-def _where(here: _SliceWork, sub: SubQuery) -> str:
+def _where(here: _SliceWork, sub: Stage) -> str:
     return f"the rows of {sub.id} in epoch {here.task.epoch}"
 
 
@@ -223,7 +223,7 @@ def _ranked(
     here: _SliceWork,
     edge: Edge,
     top: TopK,
-    sub: SubQuery,
+    sub: Stage,
     rows: pl.DataFrame | None,
     state: SliceState,
     scope: Scope,
@@ -242,6 +242,6 @@ def _ranked(
 
     owner = state_of_output(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
-    made = top.local(rows, ranking, refill)
+    made = top.process_slice(rows, ranking, refill)
     here.keep(owner, ranking)
     return made

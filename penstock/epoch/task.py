@@ -22,13 +22,15 @@ from penstock.epoch.message import Rows
 from penstock.epoch.watermark import advanced, passed_over
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
-from penstock.operators.job_windows import lots
-from penstock.query.physical import Edge, Plan
+from penstock.operators.job_windows import closing_batches
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
-from penstock.state.run import Piece, RunStore
+from penstock.state.run import Piece
+from penstock.state.run_store import RunStore
 
 #: rows a message may carry: Spark frames a record with a 31-bit length
 MOST_ROWS = 500_000
@@ -66,7 +68,7 @@ class EpochTask:
     place: StatePlace
     engine_pid: int
     #: of streams whose watermark is held: where, and how many lots of jobs do not wait for it
-    upto: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: the numbers of jobs that tell their open windows in this epoch
     flush: frozenset[int] = frozenset()
     #: what jobs told in the epoch before, by their names, where others read it (Arrow)
@@ -110,7 +112,7 @@ class EpochTask:
     def lots_of(self, subquery: str) -> list[int]:
         """The lots in which a group has jobs."""
         members = {} if self.plan.jobs is None else self.plan.jobs.members[subquery]
-        return sorted({int(lot) for lot in lots(pl.Series(list(members), dtype=pl.UInt32))})
+        return sorted({int(lot) for lot in closing_batches(pl.Series(list(members), dtype=pl.UInt32))})
 
     def flushed(self, subquery: str) -> frozenset[int]:
         """The jobs that are flushed, of those whose sub-query this is."""
@@ -120,7 +122,7 @@ class EpochTask:
 
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The streams' times once these highest event times per partition have been seen in the epoch."""
-        return self._met(self._advanced(seen, self.upto), seen)
+        return self._met(self._advanced(seen, self.watermark_limits), seen)
 
     def sure_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The same if no watermark were held."""
@@ -129,12 +131,12 @@ class EpochTask:
     def _met(
         self, times: dict[str, StreamTime], seen: Mapping[str, Mapping[str, int]]
     ) -> dict[str, StreamTime]:
-        sure = self._advanced(seen, {}) if self.upto else times
+        sure = self._advanced(seen, {}) if self.watermark_limits else times
         ended = {name for name, stream in sure.items() if stream.watermark == FOREVER}
-        return passed_over(times, (sub.streams for sub in self.plan.subqueries.values()), ended)
+        return passed_over(times, (sub.streams for sub in self.plan.stages.values()), ended)
 
     def _advanced(
-        self, seen: Mapping[str, Mapping[str, int]], upto: Mapping[str, tuple[int, int]]
+        self, seen: Mapping[str, Mapping[str, int]], limits: Mapping[str, tuple[int, int]]
     ) -> dict[str, StreamTime]:
         return {
             name: advanced(
@@ -144,7 +146,7 @@ class EpochTask:
                 finished=self.finished[name],
                 idle=self.idle[name],
                 closed=self.closed[name],
-                upto=upto.get(name),
+                limit=limits.get(name),
             )
             for name, stream in self.streams.items()
         }
@@ -166,7 +168,7 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
             yield 0, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
         return
     owners_of = np.asarray(task.bucket_maps[stage], dtype=np.uint16)
-    if task.plan.subqueries[stage].route(edge.port).everywhere:
+    if task.plan.stages[stage].route(edge.port).is_broadcast:
         for slice_ in np.unique(owners_of).tolist():
             for piece in rows.iter_slices(MOST_ROWS):
                 yield slice_, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
@@ -180,7 +182,7 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
 
 def hashed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
     """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
-    rows = task.plan.subqueries[edge.target.name].route(edge.port).hashed(rows, task.maps.buckets)
+    rows = task.plan.stages[edge.target.name].route(edge.port).add_hash(rows, task.maps.buckets)
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 

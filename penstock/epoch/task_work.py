@@ -15,7 +15,7 @@ import polars as pl
 
 from penstock.epoch.map_rules import bucket_bytes, resolved, runs_of
 from penstock.epoch.message import ScanReport, SliceReport, StageWork, TaskReport
-from penstock.query.physical import Plan, SubQuery
+from penstock.query.physical import Plan, Stage
 from penstock.state.bucket_map import BucketMap, Maps
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.manifest import Collections
@@ -70,7 +70,7 @@ class Work:
 
 
 def counted(
-    sub: SubQuery, inputs: Sequence[pl.DataFrame | None], buckets: int
+    sub: Stage, inputs: Sequence[pl.DataFrame | None], buckets: int
 ) -> tuple[int, list[int], list[int]]:
     """How many rows came for a sub-query in a slice; and the buckets that some came for, with their numbers."""
     if all(frame is None or not frame.height for frame in inputs):
@@ -80,7 +80,7 @@ def counted(
         if frame is None or not frame.height:
             continue
         rows += frame.height
-        if not sub.route(port).everywhere:
+        if not sub.route(port).is_broadcast:
             counts += np.bincount(buckets_of(frame[HASH].to_numpy(), buckets), minlength=buckets)
     present = np.flatnonzero(counts)
     return rows, present.tolist(), counts[present].tolist()
@@ -111,7 +111,7 @@ def work_of(reports: Iterable[SliceReport], plan: Plan, maps: Maps, after: Colle
         for sub, one in report.work.items():
             said.setdefault(sub, []).append((report.slice, one))
     owners, found = resolved(maps, plan), {}
-    for sub in plan.subqueries:
+    for sub in plan.stages:
         mine = said.get(sub, [])
         by_bucket = [0] * maps.buckets
         for _, one in mine:

@@ -19,11 +19,10 @@ from penstock.errors import PenstockError
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import PaneOperator
-from penstock.query.choosing import selected
-from penstock.query.crowd import Group, Member
-from penstock.query.ends import JOBS, EdgeSource
-from penstock.query.physical import Edge
-from penstock.query.steps import run_at_once, run_steps
+from penstock.query.edges import JOBS, Edge, EdgeSource
+from penstock.query.jobs_plan import GroupMember, TemplateGroup
+from penstock.query.select_events import select_events
+from penstock.query.steps import run_steps, run_steps_lazily
 from penstock.state.buckets import HASH
 
 
@@ -46,23 +45,23 @@ class Told:
 
 def chosen(
     task: EpochTask, source: EdgeSource, frame: pl.DataFrame, failures: Failures
-) -> Iterator[tuple[Group, pl.DataFrame]]:
+) -> Iterator[tuple[TemplateGroup, pl.DataFrame]]:
     """The events of each group of jobs on a source, prepared for the group's operator if it has one."""
     assert task.plan.jobs is not None
-    crowd = task.plan.jobs.crowds[source]
-    for selection in selected(crowd, frame, failures.add):
+    shared = task.plan.jobs.selections[source]
+    for selection in select_events(shared, frame, failures.add):
         group = selection.group
         if not group.target:
             yield group, selection.rows
             continue
-        operator = task.plan.subqueries[group.target].operator
+        operator = task.plan.stages[group.target].operator
         try:
             if selection.keys is None or not isinstance(operator, PaneOperator):
                 yield group, operator.prepare(selection.plain())
-            elif selection.tallied:
-                yield group, operator.decoded(selection.rows, selection.keys)
+            elif selection.partial:
+                yield group, operator.decode_keys(selection.rows, selection.keys)
             else:
-                yield group, operator.prepare_coded(selection.rows, selection.keys)
+                yield group, operator.prepare_encoded(selection.rows, selection.keys)
         except PenstockError:
             prepared = list(_one_by_one(operator, selection.plain(), failures))
             if prepared:
@@ -79,18 +78,18 @@ def _one_by_one(operator: Operator, rows: pl.DataFrame, failures: Failures) -> I
 
 def results(
     task: EpochTask, group: str, rows: pl.DataFrame, failures: Failures
-) -> Iterator[tuple[Member | None, pl.DataFrame]]:
+) -> Iterator[tuple[GroupMember | None, pl.DataFrame]]:
     """What the jobs of a group make of the group's rows, with the jobs' numbers: those alike together, then (with its
     member) each of the others."""
     assert task.plan.jobs is not None
     members = task.plan.jobs.members[group]
-    alone: list[tuple[Member, pl.DataFrame]] = []
+    alone: list[tuple[GroupMember, pl.DataFrame]] = []
     for those, mine in _by_steps(members, rows):
-        if those[0].alike is None:
+        if those[0].steps_id is None:
             alone.append((those[0], mine))
             continue
         try:
-            made = run_at_once(those[0].steps, mine, f"the results of {group or 'jobs'}")
+            made = run_steps_lazily(those[0].steps, mine, f"the results of {group or 'jobs'}")
         except PenstockError:  # of one of them
             alone += [(member, mine.filter(pl.col(JOB) == member.job)) for member in those]
             continue
@@ -99,23 +98,23 @@ def results(
     for member, mine in alone:
         found = None
         with failures.of(member.job, task.job_seconds):
-            found = run_at_once(member.steps, mine, f"the results of {member.output}")
+            found = run_steps_lazily(member.steps, mine, f"the results of {member.output}")
         if found is not None and found.height:
             yield member, found
 
 
 def _by_steps(
-    members: Mapping[int, Member], rows: pl.DataFrame
-) -> Iterator[tuple[list[Member], pl.DataFrame]]:
+    members: Mapping[int, GroupMember], rows: pl.DataFrame
+) -> Iterator[tuple[list[GroupMember], pl.DataFrame]]:
     """The rows of the jobs that are there, dealt out by the steps they go through next."""
     there, at = np.unique(rows[JOB].to_numpy(), return_inverse=True)
-    dealt: dict[int | tuple[int], list[Member]] = {}
+    dealt: dict[int | tuple[int], list[GroupMember]] = {}
     numbers: dict[int | tuple[int], int] = {}
     place = np.full(len(there), -1)
     for number, job in enumerate(there.tolist()):
         member = members.get(job)
         if member is not None:
-            steps = (job,) if member.alike is None else member.alike
+            steps = (job,) if member.steps_id is None else member.steps_id
             numbers.setdefault(steps, len(numbers))
             place[number] = numbers[steps]
             dealt.setdefault(steps, []).append(member)

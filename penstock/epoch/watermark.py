@@ -22,12 +22,12 @@ def advanced(
     finished: Collection[str] = (),
     idle: Collection[str] = (),
     closed: bool = False,
-    upto: tuple[int, int] | None = None,
+    limit: tuple[int, int] | None = None,
 ) -> StreamTime:
     """The stream's time after an epoch that saw these highest event times per partition.
 
     `finished` partitions have been read to their ends; only when the log is `closed`, so that no partition
-    can be added either, is nothing left to wait for. `upto`: where the watermark is held though it could go on, and
+    can be added either, is nothing left to wait for. `limit`: where the watermark is held though it could go on, and
     how many lots of jobs do not wait for it.
     """
     partitions: dict[str, PartitionTime] = {}
@@ -48,11 +48,11 @@ def advanced(
         known = [p.highest for p in partitions.values() if p.highest is not None]
         watermark = max(known) - lateness if known else before
     sure, ahead = max(before, watermark), 0
-    watermark = sure if upto is None else max(before, min(sure, upto[0]))
+    watermark = sure if limit is None else max(before, min(sure, limit[0]))
     if watermark == before:
         ahead = stream.ahead
-    if upto is not None and watermark == upto[0] < sure:
-        ahead = max(ahead, upto[1])
+    if limit is not None and watermark == limit[0] < sure:
+        ahead = max(ahead, limit[1])
     return StreamTime(partitions, watermark, ahead)
 
 

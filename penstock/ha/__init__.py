@@ -1,6 +1,12 @@
-"""Fault tolerance, the deciding part: schemes, estimates, costs and the controller. Pure; the engine carries it out."""
+"""HA units: schemes, estimates, costs and the controller (pure); units, their coordinator and nodes.
 
-from penstock.ha.controller import ControllerState, begun, decide
+The names exported here are those of the pure part.
+"""
+
+import warnings
+from typing import Any
+
+from penstock.ha.controller import ControllerState, decide, initial_state
 from penstock.ha.cost import PRESETS, CostWeights, Use, weights_of
 from penstock.ha.decision import Considered, Decision, Rejected
 from penstock.ha.estimate import Estimate, Part, estimate
@@ -33,10 +39,21 @@ __all__ = [
     "Step",
     "Use",
     "at_risk",
-    "begun",
     "decide",
     "estimate",
+    "initial_state",
     "outlook",
     "steps",
     "weights_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "begun":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "penstock.ha.begun is now initial_state; the next version removes the former name",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return initial_state

@@ -1,9 +1,7 @@
-"""Who may coordinate a unit on a state directory, and what is asked of the unit when its coordinator begins.
+"""Claims the unit on a state directory for a coordinator, and applies what the command line requests of it.
 
-Receives a state directory and what the command line asked for; hands the unit, and a function that has all of it hold.
-
-Guarantees: nothing of a unit that is there is changed before the coordinator that was asked has its lease; a directory
-that is another application's unit, or whose unit is up elsewhere, is refused before anything is written.
+Guarantees: an existing unit is not changed before the new coordinator has its lease. A directory of another
+application's unit, or of a unit that is up elsewhere, is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -16,17 +14,20 @@ from penstock.coordination.address import open_store
 from penstock.errors import ExternalError, UserError
 from penstock.ha.launch import Launch, read_launch, write_launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.steering import settings_of
 from penstock.ha.unit import Unit, UnitRecord
+from penstock.ha.unit_controller import settings_of
 
 
 def claim_unit(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit:
-    """The unit on a state directory: the one that is there, as it is, or a new one."""
+    """The unit on a state directory: the existing one, unchanged, or a new one."""
     root = root.resolve()
-    there = read_launch(root)
-    if there is not None:
-        _reject_other_unit(root, there, launch)
-    known = there is not None and (there.unit, there.coordination) == (launch.unit, launch.coordination)
+    existing = read_launch(root)
+    if existing is not None:
+        _reject_other_unit(root, existing, launch)
+    known = existing is not None and (existing.unit, existing.coordination) == (
+        launch.unit,
+        launch.coordination,
+    )
     unit = Unit(root, launch, open_store(launch.coordination)) if known else Unit.create(root, launch)
     first = (settings_of(launch).first_scheme if _is_controlled(launch) else scheme) or Scheme.active_standby
     try:
@@ -38,7 +39,7 @@ def claim_unit(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit
 
 
 def prepare_launch(unit: Unit, scheme: Scheme | None) -> Callable[[], None]:
-    """Has what the unit's launch and a scheme say hold; for its coordinator, once that has the lease."""
+    """A function that applies the launch and the scheme to the unit; its coordinator calls it once it has the lease."""
     launch, controlled = unit.launch, _is_controlled(unit.launch)
 
     def change(now: UnitRecord) -> UnitRecord:
@@ -46,37 +47,37 @@ def prepare_launch(unit: Unit, scheme: Scheme | None) -> Callable[[], None]:
         every = launch.settings["checkpoint_every"] if not launch.settings["checkpoint_varies"] else every
         return replace(now, phase="running", errors=(), controlled=controlled, checkpoint_every=every)
 
-    def hold() -> None:
+    def prepare() -> None:
         write_launch(unit.root, launch)
         unit.change(change)
         if scheme is not None:
             unit.switch_scheme(scheme)
 
-    return hold
+    return prepare
 
 
 def _is_controlled(launch: Launch) -> bool:
     return "threshold_seconds" in launch.recovery
 
 
-def _reject_other_unit(root: Path, there: Launch, wanted: Launch) -> None:
+def _reject_other_unit(root: Path, existing: Launch, wanted: Launch) -> None:
     """Refuse another application's directory, and one whose unit is up under another name or at another store."""
-    if _app_name(there) != _app_name(wanted):
+    if _app_name(existing) != _app_name(wanted):
         raise UserError(
             "STATE_OF_ANOTHER_QUERY",
             f"the state directory {root} belongs to another application's unit",
-            detail=f"It is {there.unit}, of {there.file or 'jobs that came over HTTP'}; this would be {wanted.unit}.",
-            hint="Choose another directory with --state; or, once nothing of that unit is up, begin anew with --fresh.",
+            detail=f"It is {existing.unit}, of {existing.file or 'jobs over HTTP'}; this would be {wanted.unit}.",
+            hint="Use another directory with --state; or stop that unit and use --fresh.",
         )
-    if (there.unit, there.coordination) == (wanted.unit, wanted.coordination):
+    if (existing.unit, existing.coordination) == (wanted.unit, wanted.coordination):
         return
-    if "://" not in there.coordination and not Path(there.coordination).is_dir():
-        return  # it was moved here, or its store is gone
+    if "://" not in existing.coordination and not Path(existing.coordination).is_dir():
+        return  # the directory was moved here, or its store is gone
     try:
-        store = open_store(there.coordination)
+        store = open_store(existing.coordination)
     except ExternalError:
-        return  # without its store no engine of it leads for long
-    unit = Unit(root, there, store)
+        return  # without its store no engine of it can lead for long
+    unit = Unit(root, existing, store)
     try:
         unit.require_down()
     finally:
@@ -84,5 +85,5 @@ def _reject_other_unit(root: Path, there: Launch, wanted: Launch) -> None:
 
 
 def _app_name(launch: Launch) -> str:
-    """The part of a unit's name that is its application's; the rest is the directory's."""
+    """The application's part of a unit's name; the rest stands for the directory."""
     return launch.unit.rpartition("-")[0]

@@ -1,12 +1,12 @@
-"""The controller: picks the scheme that keeps the user's threshold for the least cost. A pure function.
+"""Chooses the cheapest scheme that recovers within the user's threshold. Pure.
 
-Receives its state, what was measured since, the settings and the time; hands the next state and a `Decision`.
+`decide` maps the controller's state, new measurements, settings and the time to the next state and a `Decision`.
 
 Invariants:
-- While a scheme within the threshold exists, none over it is chosen once the controller has warmed up.
-- It begins with the safest scheme, and leaves it only for what has been measured.
-- A switch that saves waits for the cool-down; a switch that keeps the threshold does not.
-- If nothing suits, the fastest is taken, and the decision says so.
+- After the warm-up, no scheme over the threshold is chosen while one within it exists.
+- It starts with the safest scheme and leaves it only because of measurements.
+- A switch that saves cost waits for the cool-down; a switch that keeps the threshold does not.
+- If no scheme is within the threshold, it chooses the fastest, and the decision says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.ha.settings import ControllerSettings
 
 @dataclass(frozen=True)
 class ControllerState:
-    """What the controller remembers."""
+    """What the controller keeps between turns."""
 
     scheme: Scheme
     checkpoint_every: int
@@ -33,8 +33,8 @@ class ControllerState:
     history: History = field(default_factory=History)
 
 
-def begun(settings: ControllerSettings, now: float) -> ControllerState:
-    """The controller before it has measured anything: on the safe side."""
+def initial_state(settings: ControllerSettings, now: float) -> ControllerState:
+    """The state before anything is measured: the safest scheme."""
     known = {"detect": settings.lease_seconds + settings.heartbeat_seconds}
     history = History(defaults={**History().defaults, **known})
     return ControllerState(settings.first_scheme, min(settings.checkpoint_choices), now, history)
@@ -89,7 +89,7 @@ def _choose(
         fastest_reason = (
             f"no scheme is within {threshold:g} s; {fastest.scheme} is the fastest, {seconds:.1f} s"
         )
-        # two that are about as slow are not worth going to and fro
+        # do not switch between two that are about as slow
         if current.estimate.seconds <= fastest.estimate.seconds * 1.05 and current.scheme in settings.schemes:
             return current, f"no scheme is within {threshold:g} s; {current.scheme} is about as fast as any"
         return fastest, fastest_reason
@@ -123,7 +123,7 @@ def _explain_rejection(
     if one.estimate.seconds > settings.threshold_seconds:
         return Rejected.too_slow
     if one.rank[0] > chosen.rank[0]:
-        return Rejected.dearer
+        return Rejected.costlier
     if one.rank > chosen.rank:
         return Rejected.slower
     if one.estimate.seconds > settings.threshold_seconds * (1.0 - settings.headroom):
@@ -136,7 +136,7 @@ def _explain_rejection(
 def _choose_interval(
     scheme: Scheme, settings: ControllerSettings, history: History, ahead: Outlook
 ) -> Considered:
-    """A scheme with the interval that is cheapest within the threshold; with the shortest if none is."""
+    """A scheme with the interval that is cheapest within the threshold, or with the shortest if none is."""
     choices = [
         _consider(scheme, every, settings, history, ahead) for every in sorted(settings.checkpoint_choices)
     ]

@@ -1,10 +1,9 @@
-"""The coordinator of an HA unit: starts engines, sees which are lost, and brings up what the scheme asks for.
+"""The coordinator of an HA unit: starts engines, notices lost ones, and starts what the scheme needs.
 
-Receives a unit; hands it engines, each a process of its own that outlives the coordinator.
-
-Everything it knows lies in the coordination store, so it can be killed at any moment: engines go on, and the next
-coordinator finds them by their membership. Of several coordinators one works, by lease; the others wait.
-It decides nothing about epochs, and the engines need it only for new engines to be started.
+Each engine is a process of its own that outlives the coordinator. The coordinator keeps its knowledge in the
+coordination store, so it can be killed at any moment: engines keep running, and the next coordinator finds them by
+their membership. Of several coordinators one is active, by lease; the others stand by. It decides nothing about epochs;
+engines need it only to start new engines.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError
 from penstock.ha.needs import find_needs, find_returning, is_taking_over, next_secondary_time
-from penstock.ha.steering import Steering
 from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
+from penstock.ha.unit_controller import UnitController
 
-#: how often it looks, in seconds
+#: how often it checks the unit
 LOOK_SECONDS = 0.2
-#: an engine that has not joined after this long is taken for lost
+#: an engine that has not joined after this time counts as lost
 _JOIN_SECONDS = 60.0
-#: engines in a row that may end with an error without an epoch between them
+#: engines that may end with an error in a row, without an epoch between them
 _STRIKES = 3
-#: the least time between two starts after an engine ended with an error, in seconds
+#: the least time between two starts after an engine ended with an error
 _PAUSE_SECONDS = 5.0
 
-#: how much of a log's end is looked through for an error
+#: how much of the end of a log is searched for an error
 _TAIL_BYTES = 20_000
 
-#: starts an engine; None where that is another's to do, on another host
+#: starts an engine; returns None if a node on another host does
 Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes] | None"]
-#: looks after what others are to start; the engines of which it is known that they will not come
+#: the engines requested of nodes that will certainly not start
 Watch = Callable[[Unit, UnitRecord], Collection[str]]
 
 
-class Launched(Protocol):
-    """Starts an engine here."""
+class LocalStarter(Protocol):
+    """Starts an engine on this host."""
 
     def __call__(self, unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]: ...
 
 
-def started(unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]:
-    """An engine in a process and a session of its own: no signal to us, and no end of ours, reaches it. `node`: what it
-    says of where it is."""
+def start_engine(unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]:
+    """Start an engine in a process and a session of its own, so that no signal to this process and no end of it reaches
+    the engine. `node`: the name of the node that it reports."""
     command = [sys.executable, "-m", "penstock.cli.engine_process"]
     log = unit.log(name)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -78,41 +77,41 @@ class Coordinator:
     def __init__(
         self,
         unit: Unit,
-        start: Starter = started,
-        tell: Callable[[str], None] = print,
+        start: Starter = start_engine,
+        report: Callable[[str], None] = print,
         watch: Watch = lambda unit, record: (),
-        begin: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._unit, self._start, self._tell, self._watch = unit, start, tell, watch
-        #: has what was asked of this coordinator hold; done once, when it first has its lease
-        self._begin: Callable[[], None] | None = begin
-        #: the phase the unit was in when this coordinator began to stand for the lease
-        self._found: str | None = None
+        self._unit, self._start, self._report, self._watch = unit, start, report, watch
+        #: applies what was requested of this coordinator; called once, when it first has its lease
+        self._prepare_unit: Callable[[], None] | None = prepare
+        #: the phase of the unit when this coordinator first tried to acquire the lease
+        self._first_phase: str | None = None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Member] = {}
-        #: all that were seen and whose processes may still be there
+        #: all that were seen and whose processes may still be up
         self._known: dict[str, Member] = {}
         self._stop = threading.Event()
         self._not_before = 0.0
-        #: when secondaries were lost that nobody had asked to leave, while another engine led
+        #: when followers were lost that had not been asked to leave, while the leader was up
         self._losses: dict[str, float] = {}
         self._reported_wait = 0.0
-        #: whether the last engine of ours that ended did so with an error
+        #: whether the last engine started here that ended did so with an error
         self._ended_with_error = False
         self._store_unavailable = False
         self._reported_leader: tuple[str | None, int] = (None, 0)
         self._reported_phase: dict[str, str] = {}
-        self._steering = Steering(unit, tell)
+        self._controller = UnitController(unit, report)
 
     def stop(self) -> None:
-        """Have all engines end after the epoch under way. May be called from a signal handler."""
+        """Let all engines end after the epoch under way. May be called from a signal handler."""
         self._stop.set()
 
     def run(self, for_seconds: float | None = None) -> UnitRecord:
-        """Look after the unit until it has come to its end; returns how that was.
+        """Coordinate the unit until it ends; returns its last record.
 
-        When its lease is lost, because it was paused or the coordination store was away for too long, it stands for
-        the next one: the engines go on without it, or have ended too and are started again.
+        If the lease is lost, because this process was paused or the coordination store was unreachable for too long,
+        it tries to acquire it again. Meanwhile the engines keep running, or have ended too and are started again.
         """
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
         session = self._unit.store.start_session(self._unit.launch.lease_seconds)
@@ -123,11 +122,11 @@ class Coordinator:
                 session.close()
             if ended is not None:
                 return ended
-            self._tell("this coordinator has lost its lease, and stands for the next")
-            session = self._session_again()
+            self._report("this coordinator has lost its lease and tries to acquire it again")
+            session = self._start_session()
 
-    def _session_again(self) -> Session:
-        """Another session, once the store is there."""
+    def _start_session(self) -> Session:
+        """Start another session, once the store is reachable."""
         while True:
             try:
                 return self._unit.store.start_session(self._unit.launch.lease_seconds)
@@ -138,7 +137,7 @@ class Coordinator:
             time.sleep(LOOK_SECONDS)
 
     def _supervise(self, session: Session, deadline: float | None) -> UnitRecord | None:
-        """Lead the coordinators and look, again and again; None when the session has ended."""
+        """Acquire the lease and check the unit repeatedly; returns None when the session has ended."""
         leads = False
         with contextlib.suppress(ExternalError):
             self._unit.register_coordinator(session)
@@ -159,17 +158,17 @@ class Coordinator:
         return None
 
     def _report_store(self, away: ExternalError | None) -> None:
-        """Tell that the coordination store is away, once, and that it is back."""
+        """Report once that the coordination store is unreachable, and that it is back."""
         if away is not None and not self._store_unavailable:
-            self._tell(f"{away.text()} Until it is back no engine is started.")
+            self._report(f"{away.text()} Until it is back, no engine is started.")
         elif away is None and self._store_unavailable:
-            self._tell(f"the coordination store {self._unit.store.describe()} is back")
+            self._report(f"the coordination store {self._unit.store.describe()} is back")
         self._store_unavailable = away is not None
 
     def _elect(self, session: Session) -> bool:
         waiting = False
-        if self._found is None:
-            self._found = self._unit.record().phase
+        if self._first_phase is None:
+            self._first_phase = self._unit.record().phase
         while session.is_held() and not (self._stop.is_set() and not self._children):
             lease: Lease | None = acquire(
                 self._unit.store, self._unit.coordinator_path, session, seconds=LOOK_SECONDS
@@ -177,33 +176,33 @@ class Coordinator:
             if lease is not None:
                 return True
             if not waiting:
-                self._tell("another coordinator is at work; this one stands by")
+                self._report("another coordinator is active; this one stands by")
                 waiting = True
-            if self._found == "running" and self._unit.record().phase not in ("running", "stopping"):
+            if self._first_phase == "running" and self._unit.record().phase not in ("running", "stopping"):
                 return False
         return False
 
     def _prepare(self) -> bool:
-        """Whether what was asked of this coordinator holds. Engines that are to stop end first; when the unit came to
-        its end while this coordinator stood by, that is its end as well."""
-        if self._begin is None:
+        """Apply what was requested of this coordinator, once; returns whether that is done. Engines that have to stop
+        end first. If the unit ended while this coordinator stood by, this coordinator ends too."""
+        if self._prepare_unit is None:
             return True
         before = self._unit.record()
-        ended = self._found == "running" and before.phase != "running"
+        ended = self._first_phase == "running" and before.phase != "running"
         if not ended and before.phase == "stopping" and self._unit.members() and not self._stop.is_set():
-            if self._found != "waiting":
-                self._tell("the unit is being stopped: it begins again when its engines have ended")
-                self._found = "waiting"
+            if self._first_phase != "waiting":
+                self._report("the unit is stopping: it starts again when its engines have ended")
+                self._first_phase = "waiting"
             return False
         if not ended and not self._stop.is_set():
-            self._begin()
+            self._prepare_unit()
             if (scheme := self._unit.record().scheme) is not before.scheme:
-                self._tell(f"scheme {before.scheme} -> {scheme}")
-        self._begin, self._found = None, "running"
+                self._report(f"scheme {before.scheme} -> {scheme}")
+        self._prepare_unit, self._first_phase = None, "running"
         return True
 
     def _wait(self) -> None:
-        """Rest until the next look; not when an engine that we have started ends: others wait for its lease."""
+        """Wait until the next check, or until an engine started here ends: others wait for its lease."""
         handles = []
         try:
             for child in self._children.values():
@@ -214,12 +213,12 @@ class Coordinator:
             for handle in handles:
                 os.close(handle)
 
-    # -- one look --------------------------------------------------------------------------------
+    # -- one check -------------------------------------------------------------------------------
 
     def _look(self) -> UnitRecord | None:
         members = self._unit.members()
         record = self._record_changes(members)
-        self._report(record, members)
+        self._report_members(record, members)
         if self._stop.is_set() and record.phase == "running":
             record = self._unit.change(
                 lambda now: replace(now, phase="stopping") if now.phase == "running" else now
@@ -233,13 +232,13 @@ class Coordinator:
         if self._is_hopeless(record, members):
             self._unit.change(lambda now: replace(now, phase="failed"))
             return None
-        if self._steering.look(record, members) is not None:
+        if self._controller.look(record, members) is not None:
             record = self._unit.record()
         self._supply(record, members)
         return None
 
     def _record_changes(self, members: dict[str, Member]) -> UnitRecord:
-        """Write down who has joined and who is lost."""
+        """Record which engines have joined and which are lost."""
         now = time.time()
         lost = {name for name in self._seen if name not in members}
         for name, child in list(self._children.items()):
@@ -248,16 +247,16 @@ class Coordinator:
                 self._ended_with_error = child.returncode > 0
                 self._report_end(name, child.returncode)
                 del self._children[name]
-                if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
+                if name in members:  # it has certainly ended: do not wait until its lease runs out
                     self._unit.store.end_session(members[name].session)
         self._seen = {name: member for name, member in members.items() if name not in lost}
         self._known = {name: member for name, member in {**self._known, **members}.items() if member.seems_up}
 
-        unasked: set[str] = set()
+        unexpected: set[str] = set()
 
-        def noticed(record: UnitRecord) -> UnitRecord:
-            nonlocal unasked
-            unasked = lost - {record.leader, *record.leaving} if record.leader in self._seen else set()
+        def update(record: UnitRecord) -> UnitRecord:
+            nonlocal unexpected
+            unexpected = lost - {record.leader, *record.leaving} if record.leader in self._seen else set()
             pending = {
                 name: (kind, at)
                 for name, (kind, at) in record.pending.items()
@@ -265,33 +264,33 @@ class Coordinator:
             }
             before = {name: at for name, at in record.lost.items() if name not in self._seen}
             gone = {name: before.get(name, now) for name in lost}
-            kept = dict(sorted({**gone, **before}.items(), key=lambda one: one[1])[-50:])
+            lost_at = dict(sorted({**gone, **before}.items(), key=lambda one: one[1])[-50:])
             recoveries = tuple(
-                replace(one, failed_at=kept[one.lost])
-                if one.failed_at is None and one.lost in kept and kept[one.lost] <= one.lease_at
+                replace(one, failed_at=lost_at[one.lost])
+                if one.failed_at is None and one.lost in lost_at and lost_at[one.lost] <= one.lease_at
                 else one
                 for one in record.recoveries
             )
             leaving = tuple(name for name in record.leaving if name in members)
-            return replace(record, pending=pending, lost=kept, leaving=leaving, recoveries=recoveries)
+            return replace(record, pending=pending, lost=lost_at, leaving=leaving, recoveries=recoveries)
 
-        record = self._unit.change(noticed)
-        self._losses = dict.fromkeys(unasked, time.monotonic()) | self._losses
+        record = self._unit.change(update)
+        self._losses = dict.fromkeys(unexpected, time.monotonic()) | self._losses
         return record
 
     def _report_end(self, name: str, code: int) -> None:
         if code < 0:
-            self._tell(f"engine {name} was ended by signal {-code}")
+            self._report(f"engine {name} was ended by signal {-code}")
         elif code > 0:
             log = self._unit.log(name)
-            self._tell(f"engine {name} ended with exit code {code}: {last_error(log)} (all of it: {log})")
+            self._report(f"engine {name} ended with exit code {code}: {last_error(log)} (its log: {log})")
 
     def _drop_pending(self, record: UnitRecord) -> UnitRecord:
-        """Wait no longer for engines that will not come."""
+        """Stop waiting for engines that will not start."""
         never = {*self._watch(self._unit, record)} & {*record.pending}
         if not never:
             return record
-        self._tell(f"not waited for any more: {', '.join(sorted(never))}")
+        self._report(f"these engines will not start: {', '.join(sorted(never))}")
         return self._unit.change(
             lambda now: replace(
                 now, pending={name: one for name, one in now.pending.items() if name not in never}
@@ -299,8 +298,8 @@ class Coordinator:
         )
 
     def _is_hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
-        """Whether nobody leads, engines end with errors, and starting further ones does not help. Who is up or on the
-        way has its try, unless several in a row have come to lead and ended so."""
+        """Whether there is no leader, engines end with errors, and starting more does not help. Engines that are up or
+        starting are given a try, unless several leaders in a row have ended with an error."""
         if not record.errors or record.leader in members:
             return False
         up = [name for name, member in members.items() if member.seems_up and name not in record.leaving]
@@ -308,22 +307,22 @@ class Coordinator:
             led = {record.leader, *(name for one in record.recoveries for name in (one.lost, one.leader))}
             return sum(error[0] in led for error in record.errors[-_STRIKES:]) == _STRIKES
         last = record.errors[-1]
-        if last[1] == 2:  # the user's to mend
+        if last[1] == 2:  # the user has to change something
             return True
-        reached = max(self._unit.agreed.epochs(), default=-1)
+        reached = max(self._unit.shared_records.epochs(), default=-1)
         recent = [error for error in record.errors[-_STRIKES:] if error[3] >= reached - 1]
         return len(recent) == _STRIKES
 
     def _supply(self, record: UnitRecord, members: dict[str, Member]) -> None:
         pending: dict[str, Kind] = {name: kind for name, (kind, _) in record.pending.items()}  # type: ignore[misc]
-        wanting = find_needs(record.scheme, record.leader, members, record.leaving, pending)
-        if wanting.leave:
-            self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
+        needs = find_needs(record.scheme, record.leader, members, record.leaving, pending)
+        if needs.leave:
+            self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *needs.leave}))))
         if is_taking_over(record, self._seen, time.time()):
-            return  # a start beside it would make it longer
+            return  # a start beside it would slow it down
         if find_returning(record, self._known, self._seen, time.time(), self._unit.launch.lease_seconds):
             return
-        for kind in wanting.start:
+        for kind in needs.start:
             if time.monotonic() < self._not_before or (record.leader in self._seen and self._is_delayed()):
                 continue
             self._not_before = time.monotonic() + (
@@ -338,44 +337,44 @@ class Coordinator:
             )
             name = f"e{after.started}"
             self._remove_unused(after, members)
-            self._tell(f"starting engine {name} ({kind})")
+            self._report(f"starting engine {name} ({kind})")
             child = self._start(self._unit, name, kind)
             if child is not None:
                 self._children[name] = child
 
     def _is_delayed(self) -> bool:
-        """Whether the next secondary waits, because too many were lost of late."""
+        """Whether the next follower has to wait, because too many were lost recently."""
         now = time.monotonic()
         at = next_secondary_time(sorted(self._losses.values()), now)
         if at > now and at != self._reported_wait:
             self._reported_wait = at
-            self._tell(f"secondaries are lost again and again: the next is started in {at - now:.0f} s")
+            self._report(f"followers are lost repeatedly: the next one starts in {at - now:.0f} s")
         return at > now
 
     def _remove_unused(self, record: UnitRecord, members: dict[str, Member]) -> None:
         """Remove the state of followers that are gone."""
-        out_of_sight = find_returning(record, self._known, members, time.time())
-        used = {*members, *record.pending, *out_of_sight, os.path.basename(record.directory)}
+        returning = find_returning(record, self._known, members, time.time())
+        used = {*members, *record.pending, *returning, os.path.basename(record.directory)}
         folder = self._unit.shared / "replicas"
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name not in used:
                 rmtree(folder / name, ignore_errors=True)
 
-    def _report(self, record: UnitRecord, members: dict[str, Member]) -> None:
+    def _report_members(self, record: UnitRecord, members: dict[str, Member]) -> None:
         for name, member in members.items():
             if self._reported_phase.get(name) != member.phase:
-                self._tell(f"engine {name} (process {member.pid}): {member.phase}")
+                self._report(f"engine {name} (process {member.pid}): {member.phase}")
                 self._reported_phase[name] = member.phase
         for name in [name for name in self._reported_phase if name not in members]:
-            self._tell(f"engine {name} is gone")
+            self._report(f"engine {name} is gone")
             del self._reported_phase[name]
         if (record.leader, record.generation) != self._reported_leader and record.leader is not None:
             self._reported_leader = record.leader, record.generation
-            self._tell(f"engine {record.leader} leads (generation {record.generation})")
+            self._report(f"engine {record.leader} leads (generation {record.generation})")
 
 
 def last_error(log: Path) -> str:
-    """The last error in what an engine has printed, or else its last line."""
+    """The last error that an engine has printed, or else its last line."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
@@ -388,7 +387,7 @@ def last_error(log: Path) -> str:
 
 
 def wait_for(unit: Unit, wanted: Callable[[UnitRecord, dict[str, Member]], bool], seconds: float) -> bool:
-    """Wait until the unit looks as wanted, or for so long."""
+    """Wait until a condition holds for the unit, at most so long; returns whether it does."""
     deadline = time.monotonic() + seconds
     while not wanted(unit.record(), unit.members()):
         if time.monotonic() >= deadline:

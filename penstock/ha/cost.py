@@ -1,10 +1,8 @@
-"""What a scheme costs: CPU, memory, network and engines as multiples of the primary's, weighed. Pure.
-
-Receives what the primary takes, a scheme, a checkpoint interval and the user's weights; hands `Use`s and one number.
+"""Computes the cost of a scheme: weighted CPU, memory, network and engines as multiples of the leader's. Pure.
 
 Invariants:
 - The cost is linear in the weights; scaling all of them changes no ranking and no cost (they are shares of their sum).
-- Every scheme pays for its durable manifests, whoever writes them.
+- Every scheme pays for its durable manifests, whichever engine writes them.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ RESOURCES = ("cpu", "memory", "network", "engines")
 
 
 class Use(NamedTuple):
-    """Cores, bytes, bytes a second, engines; or multiples of the primary's, as the place says."""
+    """Cores, bytes, bytes per second and engines; or multiples of the leader's."""
 
     cpu: float = 0.0
     memory: float = 0.0
@@ -60,21 +58,21 @@ class CostWeights:
         return self.cpu + self.memory + self.network + self.engines
 
     def cost(self, use: Use) -> float:
-        """One number for a use in multiples of the primary's: 1 is as much as the primary itself."""
+        """The cost of a use in multiples of the leader's: 1 is as much as the leader itself."""
         weighed = self.cpu * use.cpu + self.memory * use.memory + self.network * use.network
         return (weighed + self.engines * use.engines) / self.total
 
     def to_plain(self) -> dict[str, float]:
-        """The weights as JSON takes them."""
+        """As plain values for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-#: `all-costs` minds every resource alike; `cloud-vm` pays for machines by the hour, whatever they do meanwhile
+#: `all-costs` weighs every resource the same; `cloud-vm` pays for machines by the hour, whatever they do
 PRESETS = {"all-costs": CostWeights(), "cloud-vm": CostWeights(cpu=0.0, memory=0.0, network=0.0)}
 
 
 def weights_of(text: str) -> CostWeights:
-    """Weights by the name of a preset, or as `cpu=1,network=0.5`; what is not named weighs nothing."""
+    """Weights by the name of a preset, or as `cpu=1,network=0.5`; the weight of others is 0."""
     if text in PRESETS:
         return PRESETS[text]
     given: dict[str, float] = {}
@@ -83,7 +81,7 @@ def weights_of(text: str) -> CostWeights:
         if not equals or name not in RESOURCES:
             raise _reject(f"{part.strip()!r} names no resource")
         if name in given:
-            raise _reject(f"{name} is weighed twice")
+            raise _reject(f"{name} is given twice")
         try:
             given[name] = float(value)
         except ValueError:
@@ -94,14 +92,14 @@ def weights_of(text: str) -> CostWeights:
 def _reject(why: str) -> UserError:
     return UserError(
         "BAD_COST_WEIGHTS",
-        f"these costs cannot be weighed: {why}",
+        f"these cost weights are not valid: {why}",
         hint=f"Use {' or '.join(PRESETS)}, or weights such as cpu=1,memory=0.2,network=0,engines=2.",
     )
 
 
 def checkpoint_bytes(load: Load, checkpoint_every: int) -> float:
-    """What one durable manifest of several epochs writes: a row that changed several times is written once, and what
-    was merged meanwhile not at all."""
+    """Bytes that one durable manifest of several epochs writes: a row that changed several times is written once, and
+    runs that were merged meanwhile not at all."""
     if load.state_bytes <= 0:
         return _MANIFEST_BYTES
     changed = load.run_bytes * checkpoint_every**load.run_growth / load.state_bytes
@@ -109,22 +107,22 @@ def checkpoint_bytes(load: Load, checkpoint_every: int) -> float:
 
 
 def primary_use(load: Load) -> Use:
-    """What the primary takes with a durable manifest every epoch: what everything else is a multiple of."""
+    """The use of the leader with a durable manifest every epoch: the unit of all multiples."""
     written = checkpoint_bytes(load, 1) / load.epoch_seconds
     network = load.input_bytes_per_second + load.output_bytes_per_second + written
     return Use(load.cpu_cores, load.memory_bytes, network, 1.0)
 
 
 def checkpoint_use(load: Load, checkpoint_every: int, manifest_cpu_seconds: float) -> Use:
-    """What durable manifests take of the primary: fewer take less CPU and network, and more memory in between."""
+    """The use of durable manifests: fewer take less CPU and network, and more memory in between."""
     apart = checkpoint_every * load.epoch_seconds
     written = checkpoint_bytes(load, checkpoint_every)
-    kept = checkpoint_bytes(load, checkpoint_every - 1) if checkpoint_every > 1 else 0.0
-    return Use(cpu=manifest_cpu_seconds / apart, memory=kept, network=written / apart)
+    in_memory = checkpoint_bytes(load, checkpoint_every - 1) if checkpoint_every > 1 else 0.0
+    return Use(cpu=manifest_cpu_seconds / apart, memory=in_memory, network=written / apart)
 
 
 def secondary_use(scheme: Scheme, load: Load, checkpoint_every: int) -> Use:
-    """What a scheme's secondary takes."""
+    """The use of a scheme's second engine."""
     facts = SCHEMES[scheme]
     takes = facts.takes
     apart = checkpoint_every * load.epoch_seconds
@@ -148,7 +146,7 @@ def secondary_use(scheme: Scheme, load: Load, checkpoint_every: int) -> Use:
 
 
 def overhead(scheme: Scheme, load: Load, checkpoint_every: int, manifest_cpu_seconds: float) -> Use:
-    """What fault tolerance takes with a scheme, in multiples of what the primary takes."""
+    """The use of fault tolerance with a scheme, in multiples of the leader's."""
     second = secondary_use(scheme, load, checkpoint_every)
     durable = checkpoint_use(load, checkpoint_every, manifest_cpu_seconds)
     whole = primary_use(load)

@@ -1,4 +1,4 @@
-"""A decision of the controller as a record: what it looked at, what it chose, what it rejected and why."""
+"""A decision of the controller: its inputs, its choice, and why the other schemes were rejected."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Rejected(StrEnum):
 
     too_slow = "over the threshold"
     too_close = "too close to the threshold to switch to"
-    dearer = "costs more"
+    costlier = "costs more"
     slower = "costs the same and is slower"
     saves_little = "saves too little to switch"
-    cooling = "would save, but the last switch is too fresh"
-    warming = "too little has been measured yet"
+    cooling = "would save, but the last switch was too recently"
+    warming = "not enough is measured yet"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Considered:
         return round(self.cost, 9), self.estimate.seconds
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """As plain values for JSON."""
         plain = self.estimate.to_plain()
         plain["cost"] = round(self.cost, 4)
         plain["overhead"] = {name: round(value, 4) for name, value in self.overhead._asdict().items()}
@@ -58,7 +58,7 @@ class Considered:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided at an instant."""
+    """The decision of one turn."""
 
     at: float
     before: Scheme
@@ -66,7 +66,7 @@ class Decision:
     chosen: Scheme
     checkpoint_every: int
     reason: str
-    #: whether what was chosen is within the threshold
+    #: whether the chosen scheme is within the threshold
     suits: bool
     inputs: Mapping[str, float]
     considered: tuple[Considered, ...] = ()
@@ -78,21 +78,21 @@ class Decision:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was."""
+        """Whether the scheme or the checkpoint interval changed."""
         return self.switched or self.checkpoint_every != self.before_checkpoint_every
 
     def of(self, scheme: Scheme) -> Considered | None:
-        """What was thought of a scheme; None while too little is measured."""
+        """The consideration of a scheme; None during the warm-up."""
         return next((one for one in self.considered if one.scheme is scheme), None)
 
-    def told(self) -> str:
-        """One line for people."""
+    def describe(self) -> str:
+        """The decision in one line."""
         what = f"{self.before} to {self.chosen}" if self.switched else str(self.chosen)
         every = "every epoch" if self.checkpoint_every == 1 else f"every {self.checkpoint_every} epochs"
         return f"{what}, a durable manifest {every}: {self.reason}"
 
     def to_plain(self) -> dict[str, Any]:
-        """The decision as JSON takes it."""
+        """As plain values for JSON."""
         return {
             "at": round(self.at, 3),
             "before": str(self.before),

@@ -1,11 +1,9 @@
-"""How long a recovery would take, scheme by scheme, as a list of named parts that sum up. Pure.
-
-Receives a scheme, the checkpoint interval, the history and the outlook; hands an `Estimate`.
+"""Estimates how long a recovery with a scheme would take, as named parts that sum up. Pure.
 
 Invariants:
-- An estimate's seconds are the sum of its parts; no part is negative.
-- It is for a failure at the worst moment: just before the next durable manifest.
-- More epochs between durable manifests never make it less.
+- The seconds of an estimate are the sum of its parts; no part is negative.
+- The failure is assumed at the worst moment: just before the next durable manifest.
+- A longer checkpoint interval never makes the estimate smaller.
 """
 
 from __future__ import annotations
@@ -16,16 +14,16 @@ from typing import Any, NamedTuple
 from penstock.ha.history import History, Outlook
 from penstock.ha.schemes import Scheme, Semantics, Step, steps
 
-#: part of an estimate that is no step: what past recoveries took longer than their steps
+#: the part for what past recoveries took longer than their steps
 CORRECTION = "correction"
-#: part of an estimate that is no step: kept free for what varies
+#: the part that is added for variation
 MARGIN = "margin"
-#: what a follower's recovery consists of where nothing new is decided until another leads
+#: the steps of a follower's recovery where it admits no epochs until it leads
 _PROMOTED = (Step.overtake, Step.detect, Step.deliver, Step.replay)
 
 
 class Part(NamedTuple):
-    """One part: its name, its seconds, and how they come about if it is an amount over a speed."""
+    """One part: its name and seconds, with amount and speed if they are a quotient."""
 
     name: str
     seconds: float
@@ -33,7 +31,7 @@ class Part(NamedTuple):
     speed: float = 0.0
     unit: str = ""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The part in words: `load 0.6 s (50,000,000 bytes at 80,000,000 a second)`."""
         how = f" ({self.amount:,.0f} {self.unit} at {self.speed:,.0f} a second)" if self.unit else ""
         return f"{self.name} {self.seconds:.2f} s{how}"
@@ -41,7 +39,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What recovering with a scheme would take."""
+    """The estimated recovery time of a scheme."""
 
     scheme: Scheme
     checkpoint_every: int
@@ -54,15 +52,15 @@ class Estimate:
 
     @property
     def step_seconds(self) -> float:
-        """The steps alone, with neither correction nor margin: what a measured recovery is compared with."""
+        """The seconds of the steps, without correction and margin, for the comparison with measured recoveries."""
         return sum(part.seconds for part in self.parts if part.name not in (CORRECTION, MARGIN))
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The estimate in words."""
-        return f"{self.scheme}: {self.seconds:.2f} s = " + " + ".join(part.told() for part in self.parts)
+        return f"{self.scheme}: {self.seconds:.2f} s = " + " + ".join(part.describe() for part in self.parts)
 
     def to_plain(self) -> dict[str, Any]:
-        """The estimate as JSON takes it."""
+        """As plain values for JSON."""
         return {
             "scheme": str(self.scheme),
             "checkpoint_every": self.checkpoint_every,
@@ -88,16 +86,15 @@ def estimate(
     *,
     one_leader: bool = False,
 ) -> Estimate:
-    """The recovery time of a scheme with so many epochs from one durable manifest to the next; `one_leader` as in the
-    settings."""
+    """The recovery time of a scheme at a checkpoint interval; `one_leader` as in the settings."""
     done = steps(scheme, semantics)
     if one_leader and done[0] is Step.overtake:
         done = _PROMOTED
     parts = [_part(step, checkpoint_every, history, ahead) for step in done]
-    if done is _PROMOTED:  # nothing is repeated, but the first epoch has to take in what came meanwhile
+    if done is _PROMOTED:  # nothing is repeated, but the first epoch processes what arrived meanwhile
         parts[-1] = _replay(history.safe("detect") + ahead.epoch_seconds, ahead)
     if done[0] is Step.overtake and Step.detect in done:
-        # the secondary works on while the failure is being detected
+        # the follower works on while the failure is being detected
         parts[0] = Part("overtake", max(parts[0].seconds - history.safe("detect"), 0.0))
     seconds = sum([part.seconds for part in parts])
     excess = history.excess.get(scheme, 0.0) * seconds
@@ -110,7 +107,7 @@ def estimate(
 def _part(step: Step, checkpoint_every: int, history: History, ahead: Outlook) -> Part:
     if step is Step.load:
         return _over("load", ahead.state_bytes, history.safe("load"), "bytes")
-    # one epoch was running when the primary failed
+    # one epoch was running when the leader failed
     again_seconds = (checkpoint_every + 1) * ahead.epoch_seconds
     if step is Step.fetch:
         return _over("fetch", ahead.input_bytes_per_second * again_seconds, history.safe("fetch"), "bytes")
@@ -122,7 +119,7 @@ def _part(step: Step, checkpoint_every: int, history: History, ahead: Outlook) -
 
 
 def _replay(arrived_seconds: float, ahead: Outlook) -> Part:
-    """Processing what has come in a while: as its events take or, where it is known, as its epochs took."""
+    """Processing what arrived in that time: by its events or, if less, by its epochs."""
     events = _over(
         "replay", ahead.events_per_second * arrived_seconds, ahead.most_events_per_second, "events"
     )
@@ -132,5 +129,5 @@ def _replay(arrived_seconds: float, ahead: Outlook) -> Part:
 
 
 def _over(name: str, amount: float, speed: float, unit: str) -> Part:
-    # a machine that does not process at all is taken for one that does one a second
+    # a speed of 0 counts as one per second
     return Part(name, amount / max(speed, 1.0), amount, max(speed, 1.0), unit)

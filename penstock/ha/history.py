@@ -1,11 +1,9 @@
-"""What is measured of an HA unit, and a pure fold over it: safe figures of what was seen, defaults for what was not.
-
-Receives measurements, each once; hands a `History` that says what to reckon with.
+"""Folds measurements of an HA unit into safe figures for estimates, with defaults for what is not measured yet. Pure.
 
 Invariants:
-- A figure is on the safe side: of durations a high quantile, of speeds a low one; of a few measurements the worst
-  and some more.
-- Folding in parts gives what folding at once gives.
+- A figure is on the safe side: of durations a high quantile, of speeds a low one; of few measurements the worst, with
+  a surcharge.
+- Folding in parts gives the same as folding at once.
 """
 
 from __future__ import annotations
@@ -16,24 +14,24 @@ from dataclasses import asdict, dataclass, field
 
 from penstock.ha.schemes import Scheme
 
-#: measurements kept of each figure
+#: measurements retained of each figure
 KEPT = 50
-#: loads kept: what the next minutes are reckoned from
+#: loads retained, from which the next minutes are estimated
 LOADS_KEPT = 12
-#: with fewer measurements than this the worst one is taken, and some more
+#: with fewer measurements than this the worst one counts, with a surcharge
 ENOUGH = 8
 QUANTILE = 0.9
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure that recoveries, switches and checkpoints measure."""
+    """A figure that recoveries, switches and checkpoints measure."""
 
     name: str
     unit: str
-    #: reckoned with until it was measured: worse than any machine we know
+    #: the value until it is measured: worse than on any known machine
     default: float
-    #: whether a large one is bad, as of a duration; of a speed a small one is
+    #: whether large values are bad, as of durations; of speeds small ones are
     large_is_bad: bool
     meaning: str
 
@@ -41,13 +39,13 @@ class Figure:
 FIGURES = {
     figure.name: figure
     for figure in (
-        Figure("detect", "seconds", 5.0, True, "from the failure to the lease's end being seen"),
-        Figure("start", "seconds", 45.0, True, "from asking for an engine until it is warmed up"),
-        Figure("wire", "seconds", 3.0, True, "taking the lease, opening source and sinks"),
-        Figure("deliver", "seconds", 2.0, True, "delivering what was held back"),
-        Figure("load", "bytes/s", 10e6, False, "reading state of a manifest into memory"),
+        Figure("detect", "seconds", 5.0, True, "from the failure until the end of the lease is seen"),
+        Figure("start", "seconds", 45.0, True, "from the start of an engine until it is warmed up"),
+        Figure("wire", "seconds", 3.0, True, "acquiring the lease, opening source and sinks"),
+        Figure("deliver", "seconds", 2.0, True, "delivering held results"),
+        Figure("load", "bytes/s", 10e6, False, "reading the state of a manifest into memory"),
         Figure("fetch", "bytes/s", 10e6, False, "reading input from the log"),
-        Figure("manifest", "CPU seconds", 0.2, True, "CPU that writing one durable manifest takes"),
+        Figure("manifest", "CPU seconds", 0.2, True, "CPU for writing one durable manifest"),
     )
 }
 
@@ -62,7 +60,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A recovery that happened: how long it took, and the sum of the steps that had been reckoned with."""
+    """A recovery: how long it took, and the sum of the estimated steps."""
 
     scheme: Scheme
     expected_seconds: float
@@ -71,7 +69,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class ReportedLoad:
-    """What a primary reports of the epochs of the last period, by its own clock (see `Load`)."""
+    """What a leader reports of the epochs of the last period, by its own clock (see `Load`)."""
 
     at: float
     events_per_second: float
@@ -85,37 +83,37 @@ class ReportedLoad:
     run_growth: float = 1.0
 
     def to_load(self, at: float, cpu_cores: float, memory_bytes: float) -> Load:
-        """It as the load at an instant of another clock, with what the primary takes of its machine."""
+        """The load at a time of another clock, with the leader's use of its machine."""
         return Load(**{**asdict(self), "at": at}, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the primary did in the last period."""
+    """What the leader did in the last period."""
 
     at: float
     events_per_second: float
-    #: events it can process a second when it need not wait for them
+    #: events per second that it can process if it need not wait for them
     most_events_per_second: float
     input_bytes_per_second: float
     output_bytes_per_second: float
     state_bytes: float
-    #: state that one epoch writes anew
+    #: state that one epoch writes
     run_bytes: float
     epoch_seconds: float
     cpu_cores: float
     memory_bytes: float
-    #: CPU and memory of an engine that is up and does nothing
+    #: CPU and memory of an idle engine
     idle_cpu_cores: float = 0.05
     idle_memory_bytes: float = 1e9
-    #: how far a secondary that runs epochs is behind the primary
+    #: how far a follower that executes epochs is behind the leader
     lag_seconds: float = 0.0
-    #: what processing an epoch takes; 0: as its events and the speed say. Of small epochs it is more than that
+    #: time to process an epoch; 0: computed from events and speed, which is too little for small epochs
     work_seconds: float = 0.0
-    #: by which power of the epochs between two durable manifests the runs grow that one of them brings to disk: 1 if
-    #: nothing is saved; less, since what was merged or dropped meanwhile is not written
+    #: the exponent by which the bytes of a durable manifest grow with the checkpoint interval: 1 if nothing is saved,
+    #: less if runs are merged or dropped before they are written
     run_growth: float = 1.0
-    #: whether a secondary was starting, or still catching up with epochs that were over when it began to follow
+    #: whether a second engine was starting, or still catching up with earlier epochs
     settling: bool = False
 
 
@@ -124,25 +122,25 @@ Measurement = Measured | Recovered | Load
 
 @dataclass(frozen=True)
 class History:
-    """Everything measured so far that still counts."""
+    """All measurements that still count."""
 
     seen: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    #: measured over expected time of the recoveries of each scheme
+    #: measured divided by expected time of the recoveries of each scheme
     ratios: Mapping[Scheme, tuple[float, ...]] = field(default_factory=dict)
     loads: tuple[Load, ...] = ()
-    #: figure: what to reckon with until it was measured
+    #: the value of each figure until it is measured
     defaults: Mapping[str, float] = field(default_factory=lambda: {n: f.default for n, f in FIGURES.items()})
-    #: figure: what to reckon with, where it was measured
+    #: the safe value of each measured figure
     known: Mapping[str, float] = field(default_factory=dict)
-    #: scheme: by how much of the expected time its recoveries took longer; 0 for never
+    #: by what share of the expected time the recoveries of a scheme took longer; 0 for never
     excess: Mapping[Scheme, float] = field(default_factory=dict)
 
     def safe(self, figure: str) -> float:
-        """What to reckon with."""
+        """The value to estimate with."""
         return self.known.get(figure) or self.defaults[figure]
 
     def fold(self, measurements: Iterable[Measurement]) -> History:
-        """The history with these measurements too; those that are not numbers are passed over."""
+        """The history with these measurements; values that are not numbers are ignored."""
         seen, ratios, loads = dict(self.seen), dict(self.ratios), self.loads
         figures, schemes = set(), set()
         for one in measurements:
@@ -167,21 +165,21 @@ class History:
 
 
 def _safe(figure: str, values: tuple[float, ...], default: float) -> float:
-    """The safe side of a few values: their quantile, but the worst and some more while they are few."""
+    """The safe side of some values: their quantile, or the worst with a surcharge while they are few."""
     large_is_bad = FIGURES[figure].large_is_bad
     bad_last = sorted(values, reverse=not large_is_bad)
     worst, count = bad_last[-1], len(values)
     if count >= ENOUGH:
         return bad_last[math.ceil(QUANTILE * count) - 1]
-    some_more = 1.0 + 0.5 / count
+    surcharge = 1.0 + 0.5 / count
     if large_is_bad:
-        return max(worst, min(worst * some_more, default))
-    return min(worst, max(worst / some_more, default))
+        return max(worst, min(worst * surcharge, default))
+    return min(worst, max(worst / surcharge, default))
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What to reckon with until the next change can be made: the worst of the last loads, and their trend drawn on."""
+    """The load to expect until the next change takes effect: the worst of the last loads, and their trend."""
 
     events_per_second: float
     most_events_per_second: float
@@ -193,7 +191,7 @@ class Outlook:
 
 
 def outlook(loads: tuple[Load, ...], ahead_seconds: float) -> Outlook:
-    """The worst that the last loads let expect within so many seconds."""
+    """The load to expect within so many seconds, from the last loads."""
     if not loads:
         raise ValueError("an outlook needs a load")
     events = _ahead([load.events_per_second for load in loads], loads, ahead_seconds)
@@ -212,7 +210,7 @@ def outlook(loads: tuple[Load, ...], ahead_seconds: float) -> Outlook:
 
 
 def _lag(loads: tuple[Load, ...]) -> float:
-    """How far a secondary may be behind: as far as it was since it had caught up; until it has, as far as it is."""
+    """How far a follower may be behind: the most since it had caught up; until it has, how far it is now."""
     now = loads[-2:] if loads[-1].settling else ()
     return max(
         (load.lag_seconds for load in (*now, *(load for load in loads if not load.settling))), default=0.0
@@ -220,7 +218,7 @@ def _lag(loads: tuple[Load, ...]) -> float:
 
 
 def _ahead(values: list[float], loads: tuple[Load, ...], ahead_seconds: float) -> float:
-    """The greatest value, plus what the trend from the older half to the newer adds in the time ahead."""
+    """The largest value, plus the trend from the older half to the newer, extrapolated."""
     half = len(values) // 2
     if not half:
         return values[-1]

@@ -1,7 +1,4 @@
-"""How the engines of an HA unit are started: the file `STATE/ha/unit.json`.
-
-Receives what the unit was asked for; hands it to every process that opens the unit.
-"""
+"""How the engines of an HA unit start: reads and writes the file `STATE/ha/unit.json`."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.errors import InternalError
 from penstock.state.directory import SHARED
 from penstock.state.durable import write_whole
-from penstock.state.run_file import unwritable
+from penstock.state.run_file import unwritable_error
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How the engines of a unit are started: what `STATE/ha/unit.json` says."""
+    """How the engines of a unit start: the content of `STATE/ha/unit.json`."""
 
     unit: str
     coordination: str
-    #: the file with the app or the jobs; "": jobs that all come over HTTP
+    #: the file with the app or the jobs; "": all jobs come over HTTP
     file: str
     folder: str
     master: str = "local[*]"
@@ -32,20 +29,20 @@ class Launch:
     epoch_seconds: float = 1.0
     drain: bool = False
     lease_seconds: float = TIMEOUT_SECONDS
-    #: whether a service hands out what jobs, or an app's outputs, tell
+    #: whether a service serves the results of jobs or of an app
     served: bool = False
-    #: what is asked of a recovery: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.steering`)
+    #: settings of recoveries: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.unit_controller`)
     recovery: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_launch(root: Path) -> Launch | None:
-    """How the engines of the unit on a state directory are started; None where there is no unit."""
+    """The launch of the unit on a state directory; None if there is no unit."""
     path = root / SHARED / "unit.json"
     try:
         known = {one.name for one in fields(Launch)}
-        said = json.loads(path.read_bytes())
-        return Launch(**{name: value for name, value in said.items() if name in known})
+        plain = json.loads(path.read_bytes())
+        return Launch(**{name: value for name, value in plain.items() if name in known})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, AttributeError) as failure:
@@ -53,9 +50,9 @@ def read_launch(root: Path) -> Launch | None:
 
 
 def write_launch(root: Path, launch: Launch) -> None:
-    """Have a unit's engines be started with this from now on."""
+    """Store the launch; engines start with it from now on."""
     path = root / SHARED / "unit.json"
     try:
         write_whole(path, json.dumps(asdict(launch), indent=1).encode())
     except OSError as failure:
-        raise unwritable(path, failure) from failure
+        raise unwritable_error(path, failure) from failure

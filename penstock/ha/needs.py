@@ -1,11 +1,9 @@
-"""What a unit lacks and what it has too much of: which engines to start and which to let go. Pure.
-
-Receives the scheme, who leads, and the engines there are; hands the kinds to start and the names to let go.
+"""Decides which engines a unit has to start and which have to leave. Pure.
 
 Invariants:
-- Nobody is let go while nobody leads: whoever is up may have to take over.
-- A secondary of the wrong kind stays until one of the right kind is ready.
-- Secondaries that are lost again and again are replaced ever later: what they fail of may be the load of their starts.
+- No engine has to leave while there is no leader: any of them may have to take over.
+- A second engine of the wrong kind stays until one of the right kind is ready.
+- A second engine that is lost repeatedly is replaced after growing pauses: the load of starts may be the cause.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Kind, Member, UnitRecord, kind_of
 
 _READY = ("ready", "following")
-#: how long at most a new secondary waits until the new primary has results: starting one takes what both need
+#: how long a new second engine waits at most for the first results of a new leader: its start takes CPU from it
 TAKE_OVER_SECONDS = 10.0
-#: how long the state of a secondary that is out of sight is kept: where its process is, may not be seen from here
+#: how long the state of an engine without session is kept: its process may be on another host
 _ELSEWHERE_SECONDS = 300.0
-#: so many secondaries lost within so many seconds are replaced at once; the next ones wait, each twice as long
+#: so many losses within so many seconds are replaced at once; each further one waits twice as long
 _AT_ONCE = 2
 _WITHIN_SECONDS = 180.0
 _FIRST_WAIT_SECONDS = 5.0
@@ -30,14 +28,14 @@ _LONGEST_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be done."""
+    """Kinds of engines to start, and names of engines that have to leave."""
 
     start: tuple[Kind, ...] = ()
     leave: tuple[str, ...] = ()
 
 
 def is_taking_over(record: UnitRecord, members: Mapping[str, Member], now: float) -> bool:
-    """Whether the leader is there, has just come to lead and is still on the way to its first results."""
+    """Whether the leader is up, was promoted just now and has no results yet."""
     last = record.recoveries[-1] if record.recoveries else None
     return (
         record.leader in members
@@ -55,8 +53,8 @@ def find_returning(
     now: float,
     within_seconds: float | None = None,
 ) -> set[str]:
-    """The secondaries whose sessions have ended and whose processes are there, as far as is known: they may have been
-    paused and join again. `within_seconds`: only when no engine is there, and those gone no longer ago than that."""
+    """The followers whose sessions have ended and whose processes seem up: they may have been paused, and join again.
+    `within_seconds`: only if no engine has joined, and only those lost at most that long ago."""
     if within_seconds is not None and members:
         return set()
     return {
@@ -70,7 +68,7 @@ def find_returning(
 
 
 def next_secondary_time(losses: Sequence[float], now: float) -> float:
-    """When the next secondary may be started, after those of a primary that is up were lost at these times."""
+    """When the next second engine may start, after losses at these times while the leader was up."""
     recent = [at for at in losses if now - at < _WITHIN_SECONDS]
     waits = len(recent) - _AT_ONCE
     if waits <= 0:
@@ -85,14 +83,14 @@ def find_needs(
     leaving: tuple[str, ...],
     pending: Mapping[str, Kind],
 ) -> Needs:
-    """What the unit needs; `pending` engines are started and have not joined yet."""
-    here = {name: member for name, member in members.items() if name not in leaving}
+    """What the unit needs; `pending` engines have been started and have not joined yet."""
+    staying = {name: member for name, member in members.items() if name not in leaving}
     on_the_way = {name: kind for name, kind in pending.items() if name not in members}
     wanted = kind_of(scheme)
-    if leader not in here or here[leader].phase != "primary":
-        # for a unit to begin or begin again there must be one that needs nobody to follow
-        return Needs() if here or on_the_way else Needs(start=("passive",))
-    others = {name: member for name, member in here.items() if name != leader}
+    if leader not in staying or staying[leader].phase != "primary":
+        # to start or restart, a unit needs an engine that does not follow another
+        return Needs() if staying or on_the_way else Needs(start=("passive",))
+    others = {name: member for name, member in staying.items() if name != leader}
     if wanted is None:
         return Needs(leave=tuple(sorted(others)))
     suiting = sorted(

@@ -1,19 +1,19 @@
-"""Nodes: hosts on which engines of units are started, so that the work of one that is lost is spread over several.
+"""Starts engines of HA units on several hosts (nodes), so that the work of a lost host is spread over the others.
 
-Receives what the coordinators of units ask for; hands engines, each a process of its own on the node's host. All lies
-in the coordination store, which units that share nodes share, as they share the file system with their states.
+Coordinators request engines through the coordination store; nodes start them, each as a process of its own. Units that
+share nodes share the store and the file system with their state directories.
 
     nodes/up/NODE                  the nodes that are up
-    nodes/asked/NODE/UNIT:ENGINE   engines that a node is to start
-    nodes/places/UNIT              the nodes of a unit's engines, as of when one was placed last
+    nodes/asked/NODE/UNIT:ENGINE   engines that a node has to start
+    nodes/places/UNIT              the nodes of a unit's engines when one was last placed
 
 Invariants:
-- What is asked of a node is done once: who removes the request does it.
-- A secondary is not put on its primary's node while there is another node, and no engine on that of one just lost
-  while there is another that suits.
-- Nothing stays asked of a node that is down while the unit's coordinator is at work.
-- A request that cannot be met is told, and ends nobody but itself.
-Does not guarantee that an engine which was asked for comes up: its coordinator asks again when it has not joined.
+- A request is executed once: by the node that removes it.
+- A follower is not placed on its leader's node if there is another node, and no engine on the node of one just lost if
+  another node is suitable.
+- No request remains for a node that is down while the unit's coordinator is active.
+- A request that fails is reported and affects no other.
+Does not guarantee that a requested engine starts: its coordinator requests another if it does not join.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from pathlib import Path
 
 from penstock.coordination.contract import Store
 from penstock.errors import ExternalError, PenstockError, UserError
-from penstock.ha.coordinator import Launched, started
+from penstock.ha.coordinator import LocalStarter, start_engine
 from penstock.ha.placement import choose_node
 from penstock.ha.unit import Kind, Unit, UnitRecord
 
-_UP, _ASKED, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
-#: how often a node looks for what is asked of it, in seconds
+_UP, _REQUESTS, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
+#: how often a node checks for requests
 LOOK_SECONDS = 0.2
 
 
 def start_on_node(
-    unit: Unit, name: str, kind: Kind, local: Launched = started
+    unit: Unit, name: str, kind: Kind, local: LocalStarter = start_engine
 ) -> subprocess.Popen[bytes] | None:
-    """Have an engine started on the node where it belongs; by ourselves where there are no nodes."""
+    """Request an engine of the node where it belongs; start it here if there are no nodes."""
     up = sorted(unit.store.members(_UP))
     if not up:
         return local(unit, name, kind)
     mine = unit.launch.unit
-    seen = _Location.of(unit.store, mine, unit.record())
-    node = _choose(seen, [_Location.of(unit.store, *one) for one in _others(unit.store, mine)], up)
-    _withdraw(unit.store, mine, seen.lost)
-    _save_places(unit.store, mine, {**seen.there, name: node})
-    said = json.dumps({"state": str(unit.root), "engine": name, "kind": kind}).encode()
-    unit.store.create(f"{_ASKED}/{node}/{mine}:{name}", said)
+    location = _Location.of(unit.store, mine, unit.record())
+    node = _choose(location, [_Location.of(unit.store, *one) for one in _others(unit.store, mine)], up)
+    _withdraw(unit.store, mine, location.lost)
+    _save_places(unit.store, mine, {**location.nodes, name: node})
+    request = json.dumps({"state": str(unit.root), "engine": name, "kind": kind}).encode()
+    unit.store.create(f"{_REQUESTS}/{node}/{mine}:{name}", request)
     return None
 
 
 def cancel_requests(unit: Unit, record: UnitRecord) -> set[str]:
-    """The engines that were asked of nodes which are not up any more; of a unit that has ended, all. What was asked is
-    taken back. To be called at every look: only who keeps watching the nodes sees that one has died."""
+    """Cancel the requests to nodes that are down, or all if the unit has ended; returns the names of the engines. Must
+    be called at every check, because only then a lost node is noticed."""
     up, runs = unit.store.members(_UP), record.phase == "running"
     if runs and not record.pending and not record.leaving:
         return set()
@@ -66,10 +66,10 @@ def cancel_requests(unit: Unit, record: UnitRecord) -> set[str]:
         name: node for name, node in places.items() if not runs or (name in record.pending and node not in up)
     }
     _withdraw(unit.store, mine, never)
-    # whoever is let go is not lost: its node is as good as before
-    kept = {name: node for name, node in places.items() if runs and name not in record.leaving}
-    if kept != places:
-        _save_places(unit.store, mine, kept)
+    # an engine that leaves is not lost: its node remains suitable
+    remaining = {name: node for name, node in places.items() if runs and name not in record.leaving}
+    if remaining != places:
+        _save_places(unit.store, mine, remaining)
     return {*never}
 
 
@@ -77,48 +77,48 @@ def cancel_requests(unit: Unit, record: UnitRecord) -> set[str]:
 class _Location:
     """Where the engines of a unit are."""
 
-    #: the node of each engine that has joined or is about to; "" where its coordinator has started it
-    there: Mapping[str, str]
-    #: the engine that leads, or will if nothing goes wrong
+    #: the node of each engine that has joined or is about to; "" if its coordinator has started it
+    nodes: Mapping[str, str]
+    #: the leader, or the engine expected to lead
     first: str | None
     #: whether it leads
     leads: bool
-    #: the node of each engine that was lost since one was placed last
+    #: the node of each engine that was lost since one was last placed
     lost: Mapping[str, str]
 
     @staticmethod
     def of(store: Store, unit: str, record: UnitRecord) -> _Location:
-        said = {name: json.loads(one) for name, one in store.members(f"units/{unit}/members").items()}
+        members = {name: json.loads(one) for name, one in store.members(f"units/{unit}/members").items()}
         places = _places(store, unit)
-        there = {name: str(one["node"]) for name, one in said.items()}
-        there |= {name: places[name] for name in record.pending if name in places and name not in there}
-        first = record.leader if record.leader in there else next(iter(there), None)
-        leads = first in said and first == record.leader and said[first]["phase"] == "primary"
-        lost = {name: node for name, node in places.items() if name not in there}
-        return _Location(there, first, leads, lost)
+        nodes = {name: str(one["node"]) for name, one in members.items()}
+        nodes |= {name: places[name] for name in record.pending if name in places and name not in nodes}
+        first = record.leader if record.leader in nodes else next(iter(nodes), None)
+        leads = first in members and first == record.leader and members[first]["phase"] == "primary"
+        lost = {name: node for name, node in places.items() if name not in nodes}
+        return _Location(nodes, first, leads, lost)
 
     @property
     def home(self) -> str:
-        return self.there.get(self.first or "", "")
+        return self.nodes.get(self.first or "", "")
 
     @property
     def secondaries(self) -> list[tuple[str, str]]:
-        """The primary's node and its own, of each."""
-        return [(self.home, node) for name, node in self.there.items() if name != self.first]
+        """The leader's node and its own, of each follower."""
+        return [(self.home, node) for name, node in self.nodes.items() if name != self.first]
 
 
 def _choose(mine: _Location, others: Sequence[_Location], up: Sequence[str]) -> str:
-    """The first engine goes where the fewest primaries are, a secondary by interleaving."""
+    """The first engine goes to the node with the fewest leaders, a follower by interleaved placement."""
     avoided = {*mine.lost.values()}
     if mine.leads:
-        there = [one for other in others for one in other.secondaries]
-        return choose_node(mine.home, there, up, avoided)
+        secondaries = [one for other in others for one in other.secondaries]
+        return choose_node(mine.home, secondaries, up, avoided)
     load = Counter(other.home for other in others)
     return min(up, key=lambda node: (node in avoided, load[node], node))
 
 
 def _others(store: Store, mine: str) -> Iterator[tuple[str, UnitRecord]]:
-    """The other units that run."""
+    """The other running units."""
     for unit in store.children(_PLACES):
         found = store.get(f"units/{unit}/record") if unit != mine else None
         if found is not None and (record := UnitRecord.from_bytes(found.value)).phase == "running":
@@ -140,38 +140,42 @@ def _save_places(store: Store, unit: str, places: Mapping[str, str]) -> None:
         store.replace(path, content, before.version)
 
 
-def _withdraw(store: Store, unit: str, asked: Mapping[str, str]) -> None:
-    for name, node in asked.items():
-        path = f"{_ASKED}/{node}/{unit}:{name}"
+def _withdraw(store: Store, unit: str, requests: Mapping[str, str]) -> None:
+    for name, node in requests.items():
+        path = f"{_REQUESTS}/{node}/{unit}:{name}"
         if (found := store.get(path)) is not None:
             store.delete(path, found.version)
 
 
 class Node:
-    """One node. `run` returns when it is stopped; the engines it has started go on."""
+    """One node. `run` returns when it is stopped; the engines it has started keep running."""
 
     def __init__(
-        self, store: Store, name: str, start: Launched = started, tell: Callable[[str], None] = print
+        self,
+        store: Store,
+        name: str,
+        start: LocalStarter = start_engine,
+        report: Callable[[str], None] = print,
     ) -> None:
-        self._store, self.name, self._start, self._tell = store, name, start, tell
+        self._store, self.name, self._start, self._report = store, name, start, report
         self._engines: dict[str, tuple[Unit, str, subprocess.Popen[bytes]]] = {}
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Start no engine any more. May be called from a signal handler."""
+        """Start no more engines. May be called from a signal handler."""
         self._stop.set()
 
     def run(self) -> None:
-        """Start what is asked for until stopped; raises LEASE_LOST when others have seen us end."""
+        """Execute requests until stopped; raises LEASE_LOST if this node's session has ended."""
         session = self._store.start_session()
         try:
             if not session.join(_UP, self.name, b"{}"):
                 raise UserError(
-                    "NODE_TAKEN", f"a node {self.name} is up already", hint="Give each a --name of its own."
+                    "NODE_TAKEN", f"a node {self.name} is up already", hint="Give each node its own --name."
                 )
             while not self._stop.wait(LOOK_SECONDS):
                 if not session.is_held():
-                    raise ExternalError("LEASE_LOST", f"the node {self.name} was taken for dead")
+                    raise ExternalError("LEASE_LOST", f"the session of node {self.name} has ended")
                 try:
                     self.look()
                 except ExternalError as away:
@@ -183,29 +187,29 @@ class Node:
                 unit.close()
 
     def look(self) -> None:
-        """Start what is asked for, and make known which engines have ended: nobody has to wait for their leases."""
-        for asked in self._store.children(f"{_ASKED}/{self.name}"):
-            path = f"{_ASKED}/{self.name}/{asked}"
+        """Execute new requests, and end the sessions of engines that have ended: nobody waits for their leases then."""
+        for request in self._store.children(f"{_REQUESTS}/{self.name}"):
+            path = f"{_REQUESTS}/{self.name}/{request}"
             found = self._store.get(path)
             if found is not None and self._store.delete(path, found.version):
-                self._begin(asked, found.value)
-        for asked, (unit, engine, child) in list(self._engines.items()):
+                self._start_requested(request, found.value)
+        for request, (unit, engine, child) in list(self._engines.items()):
             if child.poll() is not None:
                 if (member := unit.members().get(engine)) is not None:
                     self._store.end_session(member.session)
-                del self._engines[asked]
+                del self._engines[request]
                 unit.close()
 
-    def _begin(self, asked: str, content: bytes) -> None:
-        """Start an engine. Where that cannot be done here, its coordinator sees that nobody joins."""
+    def _start_requested(self, request: str, content: bytes) -> None:
+        """Start an engine. If that fails, its coordinator notices that it does not join."""
         unit: Unit | None = None
         try:
-            said = json.loads(content)
-            unit = Unit.at(Path(said["state"]))
-            kind: Kind = "active" if said["kind"] == "active" else "passive"
-            child = self._start(unit, said["engine"], kind, self.name)
-            self._engines[asked] = unit, said["engine"], child
+            plain = json.loads(content)
+            unit = Unit.at(Path(plain["state"]))
+            kind: Kind = "active" if plain["kind"] == "active" else "passive"
+            child = self._start(unit, plain["engine"], kind, self.name)
+            self._engines[request] = unit, plain["engine"], child
         except (PenstockError, OSError, KeyError, TypeError, ValueError) as failure:
-            self._tell(f"{asked} cannot be started here: {failure!r}")
+            self._report(f"{request} cannot be started here: {failure!r}")
             if unit is not None:
                 unit.close()

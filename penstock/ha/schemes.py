@@ -1,10 +1,10 @@
-"""The six schemes of an HA unit and the four recovery semantics, as data.
+"""Declares the six schemes of an HA unit and the four recovery semantics.
 
-Receives nothing; hands what a secondary does in each scheme, what is done on a failure, what both take of the
-primary's measured use, and what may be lost or repeated.
+A scheme says what the second engine does, the steps of a recovery, and the resources the second engine takes as
+multiples of the leader's. Semantics say what a recovery may lose or repeat.
 
 Invariants:
-- `SCHEMES` is ordered from the secondary that does most to none at all.
+- `SCHEMES` is ordered from the second engine that does most to none at all.
 - Precise recovery loses and repeats nothing in any scheme.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Scheme(StrEnum):
-    """The name of a scheme, as settings, records and the command line have it."""
+    """The name of a scheme in settings, records and the command line."""
 
     active_replication = "active-replication"
     active_standby = "active-standby"
@@ -28,7 +28,7 @@ class Scheme(StrEnum):
 
 
 class Step(StrEnum):
-    """What is done between a failure and the first new result; in the order it is done."""
+    """A step between a failure and the first new result, in their order."""
 
     overtake = "overtake"
     detect = "detect"
@@ -41,26 +41,26 @@ class Step(StrEnum):
 
 
 STEPS = {
-    Step.overtake: "the secondary ends the epoch it is in, and delivers it",
-    Step.detect: "the lease runs out: the primary is taken for dead",
+    Step.overtake: "the second engine finishes its epoch and delivers it",
+    Step.detect: "the lease runs out: the leader counts as lost",
     Step.start: "a process, a JVM and a Spark session start, and are warmed up",
     Step.load: "the state of the last durable manifest is read",
-    Step.wire: "the lease is taken, the source and the sinks are opened",
+    Step.wire: "the lease is acquired, the source and the sinks are opened",
     Step.fetch: "the input after the last durable manifest is read from the log",
-    Step.replay: "the epochs after it are run again, and the one that was running",
-    Step.deliver: "what was held back is delivered from the last epoch the sink has",
+    Step.replay: "the epochs after it are executed again, and the one that was running",
+    Step.deliver: "held results are delivered, after the last epoch that the sink has",
 }
 
 
 @dataclass(frozen=True)
 class Multiples:
-    """What a secondary takes, each as a multiple of what the primary takes for the same."""
+    """Resources of a second engine, each as a multiple of what the leader takes for the same."""
 
-    #: CPU for running epochs
+    #: CPU for executing epochs
     processing: float
-    #: CPU and network for following the runs, of what writing them takes
+    #: CPU and network for following the runs, relative to writing them
     following: float
-    #: memory of an engine that works, or of one that idles
+    #: memory of an engine that executes, or of one that idles
     working_memory: float
     idle_memory: float
     #: memory of the state, and of the input since the last durable manifest
@@ -75,7 +75,7 @@ class Multiples:
 
 @dataclass(frozen=True)
 class SchemeFacts:
-    """One scheme: what its secondary does, and what is done when the primary fails."""
+    """One scheme: what its second engine does, and the steps when the leader fails."""
 
     scheme: Scheme
     title: str
@@ -89,7 +89,7 @@ class SchemeFacts:
     takes: Multiples
 
     def to_plain(self) -> dict[str, Any]:
-        """The scheme as JSON takes it."""
+        """As plain values for JSON."""
         does = ("up", "follows_runs", "has_spans", "runs_epochs", "delivers")
         return {
             "scheme": str(self.scheme),
@@ -111,7 +111,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
             has_spans=True,
             runs_epochs=True,
             delivers=True,
-            secondary="runs every epoch from the leader's records, and delivers; sinks drop what they have",
+            secondary="executes every epoch from the leader's records and delivers; sinks drop what they have",
             on_failure=(Step.overtake,),
             takes=Multiples(1, 0, 1, 0, 1, 0, 1, 1, 1),
         ),
@@ -123,7 +123,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
             has_spans=True,
             runs_epochs=True,
             delivers=False,
-            secondary="runs every epoch, holds its results back",
+            secondary="executes every epoch, holds its results back",
             on_failure=(Step.overtake, Step.detect, Step.wire, Step.deliver),
             takes=Multiples(1, 0, 1, 0, 1, 0, 1, 0, 1),
         ),
@@ -135,7 +135,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
             has_spans=True,
             runs_epochs=False,
             delivers=False,
-            secondary="follows the durable runs into memory, has the input after them at hand",
+            secondary="loads the durable runs into memory, reads the input after them ahead",
             on_failure=(Step.detect, Step.wire, Step.replay),
             takes=Multiples(0, 1, 0, 1, 1, 1, 1, 0, 1),
         ),
@@ -147,7 +147,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
             has_spans=False,
             runs_epochs=False,
             delivers=False,
-            secondary="follows the durable runs into memory, gets no input",
+            secondary="loads the durable runs into memory, reads no input",
             on_failure=(Step.detect, Step.wire, Step.fetch, Step.replay),
             takes=Multiples(0, 1, 0, 1, 1, 0, 0, 0, 1),
         ),
@@ -159,7 +159,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
             has_spans=False,
             runs_epochs=False,
             delivers=False,
-            secondary="is up and warmed, has no state",
+            secondary="is up and warmed up, has no state",
             on_failure=(Step.detect, Step.load, Step.wire, Step.fetch, Step.replay),
             takes=Multiples(0, 0, 0, 1, 0, 0, 0, 0, 1),
         ),
@@ -171,7 +171,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
             has_spans=False,
             runs_epochs=False,
             delivers=False,
-            secondary="there is none",
+            secondary="none",
             on_failure=(Step.detect, Step.start, Step.load, Step.wire, Step.fetch, Step.replay),
             takes=Multiples(0, 0, 0, 0, 0, 0, 0, 0, 0),
         ),
@@ -180,7 +180,7 @@ SCHEMES: dict[Scheme, SchemeFacts] = {
 
 
 class Semantics(StrEnum):
-    """What a job asks of a recovery."""
+    """What a recovery may do to results."""
 
     precise = "precise"
     rollback = "rollback"
@@ -190,7 +190,7 @@ class Semantics(StrEnum):
 
 @dataclass(frozen=True)
 class SemanticsFacts:
-    """One kind of recovery: what it may lose or repeat, and which steps it does without."""
+    """One kind of recovery: what it may lose or repeat, and which steps it omits."""
 
     semantics: Semantics
     loses_events: bool
@@ -209,7 +209,7 @@ SEMANTICS: dict[Semantics, SemanticsFacts] = {
             loses_state=False,
             repeats_results=False,
             without=frozenset(),
-            meaning="nothing is lost or repeated: the recorded epochs are run again as they were",
+            meaning="nothing is lost or repeated: the recorded epochs are executed again as they were",
         ),
         SemanticsFacts(
             Semantics.rollback,
@@ -217,7 +217,7 @@ SEMANTICS: dict[Semantics, SemanticsFacts] = {
             loses_state=False,
             repeats_results=True,
             without=frozenset(),
-            meaning="nothing is lost; results since the last durable manifest may come twice",
+            meaning="nothing is lost; results since the last durable manifest may be delivered twice",
         ),
         SemanticsFacts(
             Semantics.gap,
@@ -233,7 +233,7 @@ SEMANTICS: dict[Semantics, SemanticsFacts] = {
             loses_state=True,
             repeats_results=False,
             without=frozenset({Step.load, Step.fetch, Step.replay}),
-            meaning="the state is lost too: the survivor begins anew with the next event",
+            meaning="the state is lost too: the recovered engine starts empty with the next event",
         ),
     )
 }
@@ -241,14 +241,14 @@ SEMANTICS: dict[Semantics, SemanticsFacts] = {
 
 @cache
 def steps(scheme: Scheme, semantics: Semantics) -> tuple[Step, ...]:
-    """What is done on a failure."""
+    """The steps of a recovery."""
     without = SEMANTICS[semantics].without
     return tuple(step for step in SCHEMES[scheme].on_failure if step not in without)
 
 
 @dataclass(frozen=True)
 class AtRisk:
-    """The most a failure of the primary may cost, in epochs; the epoch that was running counts as one."""
+    """The most that a failure of the leader may lose or repeat, in epochs; the running epoch counts as one."""
 
     lost_epochs: int
     repeated_epochs: int
@@ -256,13 +256,13 @@ class AtRisk:
 
 
 def at_risk(scheme: Scheme, semantics: Semantics, checkpoint_every: int) -> AtRisk:
-    """What one failure may lose or repeat: nothing where the secondary runs the epochs itself."""
-    facts, asked = SCHEMES[scheme], SEMANTICS[semantics]
+    """What one failure may lose or repeat: nothing if the second engine executes the epochs itself."""
+    facts, allowed = SCHEMES[scheme], SEMANTICS[semantics]
     if facts.runs_epochs:
-        return AtRisk(0, 1 if asked.repeats_results else 0, False)
+        return AtRisk(0, 1 if allowed.repeats_results else 0, False)
     epochs = checkpoint_every + 1
     return AtRisk(
-        lost_epochs=epochs if asked.loses_events else 0,
-        repeated_epochs=checkpoint_every if asked.repeats_results else 0,
-        state_lost=asked.loses_state and not facts.follows_runs,
+        lost_epochs=epochs if allowed.loses_events else 0,
+        repeated_epochs=checkpoint_every if allowed.repeats_results else 0,
+        state_lost=allowed.loses_state and not facts.follows_runs,
     )

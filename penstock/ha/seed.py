@@ -1,9 +1,7 @@
-"""Seeding: the state of an engine that is to follow, from the newest manifest of the one that leads.
+"""Seeds the state directory of a follower from the leader's newest manifest.
 
-Receives the leader's state directory; hands a state directory that goes on after that manifest.
-
-Runs never change, so they are linked, not copied, where both lie on one file system. The leader goes on meanwhile: what
-it recycles before it is linked makes the seeding begin again, from a newer manifest.
+Runs are immutable, so they are linked, not copied, if both directories are on one file system. The leader keeps
+running: if it removes a run before it is linked, seeding starts again from a newer manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from pathlib import Path
 from penstock.errors import ExternalError, PenstockError
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.run_file import read_run, unwritable
+from penstock.state.run_file import read_run, unwritable_error
 
 _ATTEMPTS = 50
 
@@ -31,27 +29,27 @@ def seed_state(target: Path, leader: StateDirectory) -> int:
         try:
             return _copy(target, leader)
         except FileNotFoundError:
-            time.sleep(0.05)  # recycled under our hands: there is a newer one
+            time.sleep(0.05)  # removed meanwhile: there is a newer manifest
         except OSError as failure:
-            raise unwritable(target, failure) from failure
+            raise unwritable_error(target, failure) from failure
     raise ExternalError(
         "NOTHING_TO_FOLLOW",
         f"the state in {leader.path} could not be copied",
-        detail="What its newest manifest names was gone, again and again.",
-        hint="See `penstock state verify DIR`.",
+        detail="The runs of its newest manifest disappeared repeatedly while they were copied.",
+        hint="Check it with `penstock state verify DIR`.",
     )
 
 
-def measured(target: Path, leader: StateDirectory) -> tuple[int, dict[str, float]]:
-    """As `seeded`, and what that has measured."""
-    began = time.perf_counter()
+def seed_and_measure(target: Path, leader: StateDirectory) -> tuple[int, dict[str, float]]:
+    """As `seed_state`; also returns the measured rates."""
+    started_at = time.perf_counter()
     epoch = seed_state(target, leader)
-    return epoch, compute_rates(StateDirectory(target), time.perf_counter() - began)
+    return epoch, compute_rates(StateDirectory(target), time.perf_counter() - started_at)
 
 
 def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
-    """What a seeding that took so long has measured, in bytes a second; nothing where there was little to seed."""
-    size = seed.latest().state_bytes()
+    """The rates of a seeding that took so long, in bytes per second; empty if there was little to seed."""
+    size = seed.manifests.latest().state_bytes()
     if size <= 1 << 20:
         return {}
     read = measure_read_rate(seed)
@@ -59,32 +57,32 @@ def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
 
 
 def measure_read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
-    """How fast runs of the newest manifest are read, in bytes a second; None where there are too few to tell."""
-    began, read = time.perf_counter(), 0
-    for run in sorted(state.latest().runs()):
+    """How fast runs of the newest manifest are read, in bytes per second; None if there are too few to measure."""
+    started_at, read = time.perf_counter(), 0
+    for run in sorted(state.manifests.latest().runs()):
         if read >= most_bytes:
             break
         with contextlib.suppress(PenstockError, OSError):
             read_run(state.runs / run)
             read += (state.runs / run).stat().st_size
-    return read / max(time.perf_counter() - began, 1e-6) if read >= 1 << 20 else None
+    return read / max(time.perf_counter() - started_at, 1e-6) if read >= 1 << 20 else None
 
 
 def _copy(target: Path, leader: StateDirectory) -> int:
-    facts = leader.existing()
-    epochs = leader.epochs()
+    facts = leader.read_existing_facts()
+    epochs = leader.manifests.epochs()
     if epochs:
-        manifest, record = leader.manifest(epochs[-1]), leader.recorded(epochs[-1])
+        manifest, record = leader.manifests.read(epochs[-1]), leader.records.read(epochs[-1])
         for run in manifest.runs():
             place = target / "runs" / run
             place.parent.mkdir(parents=True, exist_ok=True)
             _link(leader.runs / run, place)
         for folder in (target / "runs").glob("*"):
             sync_directory(folder)
-        theirs = replace(manifest, generation=0)  # the leader's generations do not count in this directory
+        copied = replace(manifest, generation=0)  # the leader's generations do not count in this directory
         if record is not None:
             write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", record.to_bytes())
-        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", theirs.to_bytes())
+        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", copied.to_bytes())
     write_whole(target / "penstock.json", json.dumps(facts, indent=1).encode())
     return epochs[-1] if epochs else -1
 

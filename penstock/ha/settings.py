@@ -1,4 +1,4 @@
-"""Every setting of the controller, declared once with its meaning; contradictions are refused."""
+"""Declares every setting of the controller with its meaning, and refuses contradictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import UserError
 from penstock.ha.cost import PRESETS, CostWeights
 from penstock.ha.schemes import Scheme, Semantics
 
-#: intervals the controller may pick from when it is left the choice
+#: checkpoint intervals that the controller may choose with `auto`
 CHECKPOINT_CHOICES = (1, 2, 5, 10, 20, 30)
 _NOT_NEGATIVE = (
     "threshold_seconds",
@@ -23,33 +23,33 @@ _NOT_NEGATIVE = (
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """What the user asks of a recovery, and how steady the controller is."""
+    """The user's targets for recoveries, and how readily the controller switches."""
 
-    #: a failure should be over after this long
+    #: the longest that a recovery should take
     threshold_seconds: float = 10.0
     semantics: Semantics = Semantics.precise
-    #: how long a lease lives and how far heartbeats are apart: a failure is seen after both, until it was measured
+    #: lease and heartbeat interval: their sum is the time to detect a failure until that has been measured
     lease_seconds: float = 2.0
     heartbeat_seconds: float = 0.5
     weights: CostWeights = field(default_factory=lambda: PRESETS["all-costs"])
-    #: epochs from one durable manifest to the next that may be picked from; one alone is not changed
+    #: checkpoint intervals to choose from; with one alone the interval stays
     checkpoint_choices: tuple[int, ...] = (1,)
-    #: schemes that may be picked
+    #: schemes to choose from
     schemes: tuple[Scheme, ...] = tuple(Scheme)
-    #: after a switch nothing is switched to save for this long; what is over the threshold is left at once
+    #: after a switch, no switch that only saves cost for this long; a scheme over the threshold is left at once
     cool_down_seconds: float = 30.0
-    #: a scheme is taken to save only if its estimate leaves this share of the threshold free
+    #: to save cost, switch only to a scheme whose estimate leaves this share of the threshold free
     headroom: float = 0.1
-    #: and if it costs less by this share
+    #: and that costs less by this share
     least_saving: float = 0.05
-    #: share that is added to every estimate
+    #: share added to every estimate
     margin: float = 0.15
-    #: estimates look this far ahead along the trend: a switch that needs an engine takes a while
+    #: estimates extrapolate the load this far, because starting an engine takes a while
     ahead_seconds: float = 30.0
-    #: whether epochs are decided by the leader alone, as in units of real engines: then a follower that runs them all
-    #: has nothing new to tell either until it leads
+    #: whether only the leader admits epochs, as in real units: then even a follower that executes all of them emits
+    #: nothing new until it leads
     one_leader: bool = False
-    #: loads that must have been measured before active replication is left
+    #: loads to measure before active replication is left
     warm_up_loads: int = 6
 
     def __post_init__(self) -> None:
@@ -63,13 +63,13 @@ class ControllerSettings:
         if not self.schemes:
             raise _reject("no scheme is allowed")
         if not self.checkpoint_choices or min(self.checkpoint_choices) < 1:
-            raise _reject("a durable manifest every 0 epochs cannot be; 1 is the least")
+            raise _reject("the checkpoint interval is below 1 epoch")
         if self.warm_up_loads < 1:
             raise _reject("at least one load must be measured before anything is decided")
 
     @property
     def first_scheme(self) -> Scheme:
-        """The safe side: the one whose secondary does most."""
+        """The safest scheme: the one whose second engine does most."""
         return min(self.schemes, key=list(Scheme).index)
 
 

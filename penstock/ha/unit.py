@@ -1,17 +1,15 @@
-"""An HA unit: several engines that together run one application, as the coordination store knows it.
+"""Reads and changes what the engines of an HA unit share, in the coordination store and in the state directory.
 
-    units/NAME/record        scheme, state directory in force, who leads, what happened: changes by compare-and-set
-    units/NAME/leader        the lease of whoever leads
-    units/NAME/coordinator   the lease of the coordinator at work
-    units/NAME/controller    what the controller has decided last, and from which loads
-    units/NAME/members       the engines whose sessions live, and what each says of itself
-    units/NAME/coordinators  the coordinators whose sessions live: the one at work, and those that stand by
-    STATE/ha/unit.json       how engines are started, and where the coordination store is
-    STATE/ha/agreed/         what the epochs consist of
-    STATE/ha/replicas/NAME/  the state of an engine that follows, or did before it came to lead
-    STATE/ha/logs/NAME.log   what an engine printed
-
-Receives changes from the coordinator and the engines; hands each of them, and people, the record in force.
+units/NAME/record        scheme, state directory in use, leader, history: changed by compare-and-set
+units/NAME/leader        the lease of the leader
+units/NAME/coordinator   the lease of the active coordinator
+units/NAME/controller    the last decision of the controller, and the loads it is based on
+units/NAME/members       the engines with live sessions, and what each reports
+units/NAME/coordinators  the coordinators with live sessions: the active one and those that stand by
+STATE/ha/unit.json       how engines start, and where the coordination store is
+STATE/ha/agreed/         the shared epoch records
+STATE/ha/replicas/NAME/  the state of an engine that follows, or did before it was promoted
+STATE/ha/logs/NAME.log   what an engine printed
 """
 
 from __future__ import annotations
@@ -34,59 +32,59 @@ from penstock.errors import ExternalError, UserError
 from penstock.ha.history import ReportedLoad
 from penstock.ha.launch import Launch, read_launch, write_launch
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.state.agreed import Agreed
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
+from penstock.state.shared_records import SharedRecords
 
-#: what an engine is started as: to take over on the unit's directory, or to follow on one of its own
+#: passive: takes over on the unit's state directory; active: follows on a state directory of its own
 Kind = Literal["passive", "active"]
-#: says to an engine on which node it is
+#: the environment variable with the node of an engine
 NODE = "PENSTOCK_NODE"
-#: recoveries and measurements of a figure that are kept
+#: recoveries, and measurements of a figure, that are retained
 KEPT = 50
 
 
 def kind_of(scheme: Scheme) -> Kind | None:
-    """The kind of secondary a scheme asks for."""
+    """The kind of the second engine in a scheme; None if there is none."""
     facts = SCHEMES[scheme]
     return None if not facts.up else "active" if facts.runs_epochs else "passive"
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """One change of leader. Times are the wall clock's, in seconds since 1970."""
+    """One failover or restart. Times are wall clock times in seconds since 1970."""
 
     lost: str
     leader: str
     generation: int
     scheme: str
     lease_at: float
-    #: when the failure was seen to have happened; None: nobody was watching
+    #: when the coordinator noticed the failure; None: it did not
     failed_at: float | None = None
     first_result_at: float | None = None
     first_epoch: int | None = None
-    #: when the last epoch before it was committed
+    #: when the last epoch before the failure was committed
     last_result_at: float | None = None
-    #: what had been reckoned with: in all, and by its steps alone
+    #: the estimate before the failure: in all, and of its steps alone
     estimated_seconds: float | None = None
     expected_seconds: float | None = None
-    #: what it was to keep, and what it did lose or repeat, in all and by job (see `engine.comeback`)
+    #: the recovery semantics, and what was lost or repeated, in all and by job (see `epoch.recovery`)
     semantics: str = "precise"
     outcome: Mapping[str, float] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def began_at(self) -> float | None:
-        """When the failure happened, or the last sign that it had not: of an engine that hangs nobody sees the end."""
+        """When the failure happened, or the last sign before it: the end of an engine that hangs is not noticed."""
         return self.last_result_at if self.failed_at is None else self.failed_at
 
     @property
     def detected_after(self) -> float | None:
-        """Where the failure was not seen: at most."""
+        """Seconds from the failure to the new lease; an upper bound if the failure was not noticed."""
         return None if self.began_at is None else max(self.lease_at - self.began_at, 0.0)
 
     @property
     def first_result_after(self) -> float | None:
-        """Where the failure was not seen: at most."""
+        """Seconds from the failure to the first result; an upper bound if the failure was not noticed."""
         if self.began_at is None or self.first_result_at is None:
             return None
         return self.first_result_at - self.began_at
@@ -94,31 +92,30 @@ class Recovery:
 
 @dataclass(frozen=True)
 class UnitRecord:
-    """What the unit's members agree on."""
+    """What the members of a unit agree on."""
 
     scheme: Scheme
     directory: str
-    #: whether the controller picks the scheme, and the epochs from one durable manifest to the next
+    #: whether the controller chooses the scheme and the checkpoint interval
     controlled: bool = False
     checkpoint_every: int = 1
     phase: Literal["running", "stopping", "done", "failed"] = "running"
     leader: str | None = None
     generation: int = 0
-    #: engines started so far: each has a number for its name
+    #: engines started so far; the number is part of their names
     started: int = 0
-    #: names given, and when, until the engine has joined
+    #: kind and time of the start of engines that have not joined yet
     pending: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     #: engines asked to leave
     leaving: tuple[str, ...] = ()
-    #: engines lost, and when that was seen
+    #: engines lost, and when that was noticed
     lost: Mapping[str, float] = field(default_factory=dict)
-    #: errors that engines ended with since one came to lead and had results: name, exit code, text, the epoch it had
-    #: come to
+    #: errors with which engines ended since the last leader with results: name, exit code, text, last epoch
     errors: tuple[tuple[str, int, str, int], ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     #: changes of scheme: when, from, to
     switches: tuple[tuple[float, str, str], ...] = ()
-    #: figure: values, newest last (see `history.FIGURES`)
+    #: values of each figure, newest last (see `history.FIGURES`)
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -126,24 +123,23 @@ class UnitRecord:
 
     @staticmethod
     def from_bytes(content: bytes) -> UnitRecord:
-        said = json.loads(content)
         known = {one.name for one in fields(UnitRecord)}
-        said = {name: value for name, value in said.items() if name in known}
+        plain = {name: value for name, value in json.loads(content).items() if name in known}
         return UnitRecord(
-            **said
+            **plain
             | {
-                "scheme": Scheme(said["scheme"]),
-                "leaving": tuple(said["leaving"]),
-                "pending": {name: (kind, at) for name, (kind, at) in said["pending"].items()},
-                "errors": tuple(tuple(one) for one in said["errors"]),
-                "recoveries": tuple(Recovery(**one) for one in said["recoveries"]),
-                "switches": tuple(tuple(one) for one in said["switches"]),
-                "measured": {name: tuple(values) for name, values in said["measured"].items()},
+                "scheme": Scheme(plain["scheme"]),
+                "leaving": tuple(plain["leaving"]),
+                "pending": {name: (kind, at) for name, (kind, at) in plain["pending"].items()},
+                "errors": tuple(tuple(one) for one in plain["errors"]),
+                "recoveries": tuple(Recovery(**one) for one in plain["recoveries"]),
+                "switches": tuple(tuple(one) for one in plain["switches"]),
+                "measured": {name: tuple(values) for name, values in plain["measured"].items()},
             }
         )
 
     def add_measurements(self, **figures: float) -> UnitRecord:
-        """With these measurements too."""
+        """The record with these measurements added."""
         measured = dict(self.measured)
         for name, value in figures.items():
             measured[name] = (*measured.get(name, ())[1 - KEPT :], round(value, 4))
@@ -152,35 +148,35 @@ class UnitRecord:
 
 @dataclass(frozen=True)
 class Member:
-    """What an engine says of itself."""
+    """What an engine reports of itself."""
 
     pid: int
     host: str
     kind: Kind
     #: its session in the coordination store
     session: str = ""
-    #: starting, ready (waits for the lease), following (runs the leader's epochs), primary, leaving
+    #: starting, ready (waits for the lease), following (executes the leader's epochs), primary (leads), leaving
     phase: str = "starting"
     directory: str = ""
     epoch: int = -1
-    #: epochs whose rows it holds back
+    #: epochs whose results it holds back
     held: int = 0
     #: bytes of state it has in its cache
     cached_bytes: int = 0
-    #: seconds of work that wait for it
+    #: seconds of work in its backlog
     behind: float = 0.0
-    #: whether it pauses, so that the primary on its host has the machine to itself
+    #: whether it pauses so that the leader on its host has the machine to itself
     paused: bool = False
     since: float = 0.0
-    #: the node that started it; "": its coordinator did
+    #: the node that started it; "" if its coordinator did
     node: str = field(default_factory=lambda: os.environ.get(NODE, ""))
-    #: whether some output of what it runs would have its epochs repeated after a loss
+    #: whether some output needs its epochs repeated after a loss
     repeats: bool = False
-    #: what it did of late, if it leads
+    #: its recent load, if it leads
     load: ReportedLoad | None = None
-    #: what it reaches of the copies of replicated logs, if it does not lead (see `engine.copies`)
+    #: what it can read of the copies of replicated logs, if it follows (see `replica.copy_agreement`)
     reach: Mapping[str, Mapping[str, Mapping[str, list[int]]]] = field(default_factory=dict)
-    #: the engines that are not waited for, if it leads, and what of replicated logs they lack
+    #: engines that the leader does not wait for, and what they lack of replicated logs
     passed_over: Mapping[str, list[str]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -188,19 +184,18 @@ class Member:
 
     @staticmethod
     def from_bytes(content: bytes) -> Member:
-        """What an engine has said of itself."""
-        said = json.loads(content)
-        load = said.pop("load", None)
-        return Member(**said, load=ReportedLoad(**load) if load else None)
+        plain = json.loads(content)
+        load = plain.pop("load", None)
+        return Member(**plain, load=ReportedLoad(**load) if load else None)
 
     @property
     def seems_up(self) -> bool:
-        """Whether its process is there, where we can see it: a session is seen to end only after a while."""
+        """Whether its process is up, as far as can be seen here: a session ends only after its timeout."""
         return seems_up(self.pid, self.host)
 
 
 def seems_up(pid: int, host: str) -> bool:
-    """Whether a process is there, where we can see that."""
+    """Whether a process is up; True if it is on another host, where that cannot be seen."""
     if host != socket.gethostname():
         return True
     try:
@@ -213,12 +208,12 @@ def seems_up(pid: int, host: str) -> bool:
 
 
 class Unit:
-    """A unit, seen by one process. To be closed."""
+    """A unit, as one process sees it. Must be closed."""
 
     def __init__(self, root: Path, launch: Launch, store: Store) -> None:
         self.root, self.launch, self.store = root, launch, store
         self.shared = root / SHARED
-        self.agreed = Agreed(self.shared / "agreed")
+        self.shared_records = SharedRecords(self.shared / "agreed")
         base = f"units/{launch.unit}"
         self.leader_path, self.coordinator_path = f"{base}/leader", f"{base}/coordinator"
         self._record, self._members = f"{base}/record", f"{base}/members"
@@ -226,7 +221,7 @@ class Unit:
 
     @staticmethod
     def at(root: Path) -> Unit:
-        """The unit that was started on a state directory."""
+        """The unit on a state directory."""
         root = root.resolve()
         launch = read_launch(root)
         if launch is None:
@@ -239,45 +234,45 @@ class Unit:
 
     @staticmethod
     def create(root: Path, launch: Launch) -> Unit:
-        """A unit on a state directory, started with this from now on. Whether it may be is for `ha.claim` to say."""
+        """Make a unit on a state directory, or change its launch; `ha.claim` checks whether that is allowed."""
         root = root.resolve()
         write_launch(root, launch)
         return Unit(root, launch, open_store(launch.coordination))
 
     def replica(self, member: str) -> Path:
-        """Where an engine that follows has its state."""
+        """The state directory of a follower."""
         return self.shared / REPLICAS / member
 
     def log(self, member: str) -> Path:
-        """Where what an engine prints goes."""
+        """The log file of an engine."""
         return self.shared / "logs" / f"{member}.log"
 
     # -- the record ------------------------------------------------------------------------------
 
     def record(self) -> UnitRecord:
-        """The record in force."""
+        """The current record."""
         found = self.store.get(self._record)
         if found is None:
             raise ExternalError(
                 "NO_UNIT_RECORD",
-                f"the coordination store {self.store.describe()} knows no unit {self.launch.unit}",
-                hint="Start it with `penstock run APP --ha`; with another store it would be another unit.",
+                f"the coordination store {self.store.describe()} has no unit {self.launch.unit}",
+                hint="Start it with `penstock run APP --ha`, and with the same store as before.",
             )
         return UnitRecord.from_bytes(found.value)
 
     def create_record(self, first: UnitRecord) -> UnitRecord:
-        """The record in force; this one if there is none."""
+        """Create the record if there is none; returns the current one."""
         self.store.create(self._record, first.to_bytes())
         return self.record()
 
-    def change(self, changed: Callable[[UnitRecord], UnitRecord]) -> UnitRecord:
-        """Change the record; the function may be asked several times."""
+    def change(self, update: Callable[[UnitRecord], UnitRecord]) -> UnitRecord:
+        """Change the record; the function may be called several times."""
         while True:
             found = self.store.get(self._record)
             if found is None:
                 return self.record()  # raises
             before = UnitRecord.from_bytes(found.value)
-            after = changed(before)
+            after = update(before)
             if (
                 after == before
                 or self.store.replace(self._record, after.to_bytes(), found.version) is not None
@@ -285,7 +280,7 @@ class Unit:
                 return after
 
     def forget(self) -> None:
-        """Remove the record, for a unit that begins anew; refused while engines are up."""
+        """Remove the record, so that the unit starts from nothing; refused while engines are up."""
         self.require_down()
         found = self.store.get(self._record)
         if found is not None:
@@ -294,9 +289,9 @@ class Unit:
     def switch_scheme(
         self, scheme: Scheme, *, controlled: bool | None = None, checkpoint_every: int | None = None
     ) -> UnitRecord:
-        """Ask for another scheme; and for another checkpoint interval, and whether the controller may change both."""
+        """Change the scheme and, if given, the checkpoint interval and whether the controller may change both."""
 
-        def switched(record: UnitRecord) -> UnitRecord:
+        def update(record: UnitRecord) -> UnitRecord:
             after = replace(
                 record,
                 controlled=record.controlled if controlled is None else controlled,
@@ -307,16 +302,16 @@ class Unit:
             change = (time.time(), str(record.scheme), str(scheme))
             return replace(after, scheme=scheme, switches=(*record.switches[1 - KEPT :], change))
 
-        return self.change(switched)
+        return self.change(update)
 
     def controller(self) -> dict[str, Any]:
-        """What the controller has kept; nothing before its first turn."""
+        """What the controller has stored; empty before its first turn."""
         found = self.store.get(self._controller)
         return {} if found is None else dict(json.loads(found.value))
 
-    def save_controller(self, said: Mapping[str, Any]) -> None:
-        """Keep what the controller knows; only the coordinator at work does."""
-        content = json.dumps(said).encode()
+    def save_controller(self, plain: Mapping[str, Any]) -> None:
+        """Store what the controller knows; only the active coordinator does."""
+        content = json.dumps(plain).encode()
         found = self.store.get(self._controller)
         if found is None:
             self.store.create(self._controller, content)
@@ -324,44 +319,49 @@ class Unit:
             self.store.replace(self._controller, content, found.version)
 
     def find_committed(self) -> int:
-        """The last epoch that whoever leads is known to have committed, and so delivered; -1 before the first."""
+        """The last epoch that the leader is known to have committed, and so delivered; -1 before the first."""
         record = self.record()
-        leads = self.members().get(record.leader or "")
-        said = leads.epoch if leads is not None and leads.phase == "primary" else -1
-        kept, recorded = StateDirectory(Path(record.directory)).epochs(), self.agreed.epochs()
-        # whoever records an epoch has committed the one before
-        return max(*kept[-1:], *(epoch - 1 for epoch in recorded[-1:]), said, -1)
+        leader = self.members().get(record.leader or "")
+        reported = leader.epoch if leader is not None and leader.phase == "primary" else -1
+        durable, recorded = (
+            StateDirectory(Path(record.directory)).manifests.epochs(),
+            self.shared_records.epochs(),
+        )
+        # an engine that records an epoch has committed the one before
+        return max(*durable[-1:], *(epoch - 1 for epoch in recorded[-1:]), reported, -1)
 
     def is_followable(self) -> bool:
-        """Whether somebody has led, and committed an epoch that is in the unit's book."""
-        epochs = self.agreed.epochs()
+        """Whether a leader has committed an epoch of the shared epoch records."""
+        epochs = self.shared_records.epochs()
         return bool(epochs) and self.record().leader is not None and self.find_committed() >= epochs[0]
 
     # -- members ---------------------------------------------------------------------------------
 
     def members(self) -> dict[str, Member]:
-        """The engines whose sessions live."""
-        return {name: Member.from_bytes(said) for name, said in self.store.members(self._members).items()}
+        """The engines with live sessions."""
+        return {
+            name: Member.from_bytes(content) for name, content in self.store.members(self._members).items()
+        }
 
     def join(self, session: Session, name: str, member: Member) -> bool:
-        """Be a member, or say something else of oneself."""
+        """Join as a member, or change what is reported."""
         return session.join(self._members, name, member.to_bytes())
 
     def primary(self, other: str) -> Member | None:
-        """The engine that leads, if it is up and another than this one."""
-        leads = self.record().leader
-        found = self.members().get(leads or "")
-        return found if leads != other and found is not None and found.seems_up else None
+        """The leader, if it is up and not the engine of this name."""
+        name = self.record().leader
+        leader = self.members().get(name or "")
+        return leader if name != other and leader is not None and leader.seems_up else None
 
     def register_coordinator(self, session: Session) -> None:
-        """Be known as a coordinator of the unit as long as a session lives."""
+        """Register a coordinator of the unit for the life of a session."""
         me = {"pid": os.getpid(), "host": socket.gethostname()}
         session.join(self._coordinators, session.id, json.dumps(me).encode())
 
     def list_up(self) -> list[str]:
-        """The engines that are up, and the coordinators."""
+        """The names of engines and coordinators that are up."""
         engines = [name for name, member in self.members().items() if member.seems_up]
-        others = [json.loads(said) for said in self.store.members(self._coordinators).values()]
+        others = [json.loads(content) for content in self.store.members(self._coordinators).values()]
         return engines + [f"coordinator {one['pid']}" for one in others if seems_up(one["pid"], one["host"])]
 
     def require_down(self) -> None:
@@ -369,18 +369,18 @@ class Unit:
         if up := self.list_up():
             raise ExternalError(
                 "UNIT_RUNNING",
-                f"of the unit on {self.root} there are up: {', '.join(up)}",
+                f"the unit on {self.root} is still up: {', '.join(up)}",
                 hint="Stop it first: `penstock ha stop --state DIR`.",
             )
 
     def lease(self, session: Session, own: Sequence[Path], seconds: float) -> Lease | None:
-        """The lease of whoever leads, if it is free within so many seconds. Its generation is above all that have
-        written to the unit's state, or to directories of one's own."""
+        """The leader's lease, if it becomes free within so many seconds. Its generation is above all that have written
+        to the unit's state or to the directories in `own`."""
 
         def above() -> int:
             places = [Path(self.record().directory), *own]
             newest = [StateDirectory(place).newest_generation for place in places]
-            return max(self.agreed.newest_generation, *newest)
+            return max(self.shared_records.newest_generation, *newest)
 
         return acquire(self.store, self.leader_path, session, above=above, seconds=seconds)
 
@@ -389,6 +389,6 @@ class Unit:
 
 
 def unit_name(app: str, root: Path) -> str:
-    """The name of the unit of an app on a state directory: the same wherever it is asked for."""
+    """The name of the unit of an app on a state directory, the same in every process."""
     readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", app).strip(".-")[:80] or "app"
     return f"{readable}-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:8]}"

@@ -24,7 +24,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError("BAD_ADDRESS", f"{text!r} is not HOST:PORT", hint="As in 127.0.0.1:7070.")
+        raise UserError("BAD_ADDRESS", f"{text!r} is not HOST:PORT", hint="Write for example 127.0.0.1:7070.")
     return host, int(port)
 
 
@@ -42,5 +42,5 @@ def parse_size(text: str) -> int:
     """Parse the bytes of `256MB`, `64K` or `1000`."""
     found = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].upper() not in _SIZES:
-        raise UserError("BAD_SIZE", f"{text!r} is not a size", hint="As in 256MB or 64K.")
+        raise UserError("BAD_SIZE", f"{text!r} is not a size", hint="Write for example 256MB or 64K.")
     return int(found[1]) * _SIZES[found[2].upper()]

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.committer import Answer, Committer
+from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
-from penstock.ingest.tell import log_event
 
 
 @dataclass(frozen=True)

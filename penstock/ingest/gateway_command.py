@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.addresses import is_loopback, parse_address, parse_size
+from penstock.ingest.event_log import log_event
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
 from penstock.ingest.http import HttpServer, head_limit
 from penstock.ingest.store import PARTITIONS, Retention
-from penstock.ingest.tell import log_event
 from penstock.token_file import token_in
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LEAST_MOST_BYTES = 4096
 
 
+# over 60 lines: an entry for each option
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the gateway's options."""
     parser = argparse.ArgumentParser(
@@ -33,52 +34,64 @@ def build_parser() -> argparse.ArgumentParser:
         description="Receive lines from agents and over HTTP, and append them to segment logs, one for each stream.",
     )
     add_option = parser.add_argument
-    add_option("--dir", required=True, help="directory of the logs: DIR/STREAM")
+    add_option("--dir", required=True, metavar="DIR", help="directory of the segment logs: DIR/STREAM")
     add_option(
         "--listen",
         default="127.0.0.1:7070",
         metavar="HOST:PORT",
         help="address for agents (default %(default)s)",
     )
-    add_option("--http", metavar="HOST:PORT", help="address for HTTP POST of lines (default: none)")
+    add_option("--http", metavar="HOST:PORT", help="address that accepts lines by HTTP POST (default: none)")
     add_option(
-        "--token-file", metavar="FILE", help="token that senders must present; required beyond this host"
+        "--token-file",
+        metavar="FILE",
+        help="file with the token of senders; required if other hosts can connect",
     )
-    add_option("--tls-cert", metavar="FILE", help="a certificate (PEM): then all connections use TLS")
-    add_option("--tls-key", metavar="FILE", help="the certificate's key (PEM)")
+    add_option("--tls-cert", metavar="FILE", help="certificate (PEM); then all connections use TLS")
+    add_option("--tls-key", metavar="FILE", help="key of the certificate (PEM)")
     add_option(
-        "--most-bytes", default="1MB", metavar="SIZE", help="largest frame or body (default %(default)s)"
+        "--most-bytes",
+        default="1MB",
+        metavar="SIZE",
+        help="maximum size of a frame or body (default %(default)s)",
     )
     add_option(
-        "--most-connections", type=int, default=2048, help="most open connections (default %(default)s)"
+        "--most-connections",
+        type=int,
+        default=2048,
+        metavar="N",
+        help="maximum number of connections (default %(default)s)",
     )
     add_option(
         "--most-waiting",
         default="64MB",
         metavar="SIZE",
-        help="most bytes that wait in memory to be written (default %(default)s)",
+        help="maximum size of what waits in memory to be written (default %(default)s)",
     )
     add_option(
         "--partitions",
         type=int,
         default=PARTITIONS,
-        help="partitions of a new stream, which never change (default %(default)s)",
+        metavar="N",
+        help="partitions of a new stream; they never change (default %(default)s)",
     )
     add_option(
         "--segment-bytes",
         default="64MB",
         metavar="SIZE",
-        help="size at which a new segment starts (default %(default)s)",
+        help="size of a segment (default %(default)s)",
     )
     add_option(
         "--gather",
         default="5ms",
         metavar="TIME",
-        help="how long a group waits for more frames (default %(default)s)",
+        help="how long a group commit waits for more frames (default %(default)s)",
     )
-    add_option("--keep-time", metavar="TIME", help="remove segments older than this, read or not")
+    add_option("--keep-time", metavar="TIME", help="remove segments older than this, even if unread")
     add_option(
-        "--keep-bytes", metavar="SIZE", help="remove the oldest segments of a stream beyond this, read or not"
+        "--keep-bytes",
+        metavar="SIZE",
+        help="remove the oldest segments of a stream above this size, even if unread",
     )
     return parser
 

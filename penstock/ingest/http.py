@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.committer import Answer
+from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
 from penstock.ingest.partition import SequenceGap
-from penstock.ingest.tell import log_event
 from penstock.metrics import CONTENT_TYPE, Registry, expose
 from penstock.metrics.facts import set_gateway
 

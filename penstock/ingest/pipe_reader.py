@@ -21,9 +21,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from penstock.ingest.machine import boot_id
-from penstock.ingest.spool import Spool
-from penstock.ingest.tell import log_event
+from penstock.ingest.event_log import log_event
+from penstock.ingest.spool import Spool, boot_id
 from penstock.state.durable import write_whole
 
 WhenFull = Literal["block", "drop-oldest", "drop-newest"]

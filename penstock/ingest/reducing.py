@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from penstock.ingest.event_log import log_event
 from penstock.ingest.spool import Spool
-from penstock.ingest.tell import log_event
 
 #: bytes of lines that are reduced at once
 STEP_BYTES = 4 << 20
@@ -40,7 +40,10 @@ class Reduce(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """Lines from `begin` to `end`, with the newest event time before them, and the range of their result."""
+    """Lines from `begin` to `end`, with the newest event time before them, and the range of their result.
+
+    The names of the fields are those in `step.json`.
+    """
 
     begin: int = 0
     end: int = 0
@@ -94,14 +97,14 @@ class Reducing:
             return False
         clock = time.time_ns() // 1000
         made, highest = self._reduce(lines, self._last.highest_after, clock)
-        begin = self._made.end
+        start = self._made.end
         step = Step(
             first,
             first + len(lines),
             self._last.highest_after,
             clock,
-            begin,
-            begin + len(made),
+            start,
+            start + len(made),
             highest,
             self._reduce.plan,
         )

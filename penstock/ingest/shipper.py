@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import GAP, JUMP
 from penstock.ingest.intake import Hello
 from penstock.ingest.spool import FRAME_BYTES, Spool
-from penstock.ingest.tell import log_event
 
 if TYPE_CHECKING:
     import ssl

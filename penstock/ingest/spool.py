@@ -1,6 +1,6 @@
-"""Stores an agent's spool: the bytes of one producer in files, from what the gateway has not acknowledged on.
+"""Stores an agent's spool: the lines of one producer that the gateway has not acknowledged yet, in files.
 
-Receives bytes from the reader of a pipe or file; returns frames from any position on. A position counts the
+A reader of a pipe or file appends bytes; the shipper reads frames from any position on. A position counts the
 producer's bytes.
 
     SPOOL/NAME/producer.json            the producer's id, and the machine's boot it last ran in
@@ -23,17 +23,15 @@ import contextlib
 import errno
 import json
 import os
+import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock.ingest.frames import Frame
-from penstock.ingest.machine import boot_id, host
-from penstock.ingest.segments import read_frames
-from penstock.ingest.skipped import Skipped
-from penstock.ingest.spare import Spare
+from penstock.ingest.spool_files import Lines, SkippedSpans, SpoolFile, list_files
 from penstock.state.durable import sync_directory, write_whole
 
 #: what a frame holds at most, unpacked
@@ -44,26 +42,7 @@ _JUMP = 1 << 32
 _BACK = 64 << 10
 
 
-class _File(NamedTuple):
-    """A file of the spool: its first and last position, and what it takes on disk."""
-
-    first: int
-    end: int
-    packed: bool
-    size: int
-
-
-class _Lines(NamedTuple):
-    """Whole lines, and the position of the first byte."""
-
-    first: int
-    data: bytes
-
-
-def _raw(first: int, size: int) -> _File:
-    return _File(first, first + size, False, size)
-
-
+# over 25 methods: the reader's half and the shipper's half share the list of files and its lock
 class Spool:
     """The spool of one producer."""
 
@@ -76,18 +55,18 @@ class Spool:
         boot = boot_id() if boot is None else boot
         facts = directory / "producer.json"
         known = json.loads(facts.read_bytes()) if facts.exists() else {}
-        self.producer: str = known.get("producer") or f"{host()}-{uuid.uuid4().hex[:12]}"
-        self._skipped = Skipped(directory / "skipped")
-        self._files: list[_File] = []
+        self.producer: str = known.get("producer") or f"{_host_name()}-{uuid.uuid4().hex[:12]}"
+        self._skipped = SkippedSpans(directory / "skipped")
+        self._files: list[SpoolFile] = []
         self._released = 0
         self._fd = -1
-        self._load_files()
+        self._open_files()
         #: where it ended when it was opened, before any jump in the numbers
         self.found_end = self.end
         if known.get("boot", boot) != boot:
             self.skip_to((self.end // _JUMP + 2) * _JUMP)
         write_whole(facts, json.dumps({"producer": self.producer, "boot": boot}).encode())
-        self._spare = Spare(directory / "spare", _BACK)
+        self._spare = _ReservedSpace(directory / "spare", _BACK)
 
     @property
     def first(self) -> int:
@@ -146,7 +125,7 @@ class Spool:
     def _count_growth(self, count: int) -> None:
         with self._lock:
             last = self._files[-1]
-            self._files[-1] = _raw(last.first, last.size + count)
+            self._files[-1] = self._raw(last.first, last.size + count)
         if last.size + count >= self.file_bytes:
             self.roll()
 
@@ -159,24 +138,24 @@ class Spool:
         if not whole:
             return  # a line this long stays where it is
         old, at = self._fd, size - back + whole
-        self._start_file(first + at, tail[whole:], before=_raw(first, at))
+        self._start_file(first + at, tail[whole:], before=self._raw(first, at))
         os.ftruncate(old, at)
         os.close(old)
 
-    def _start_file(self, first: int, content: bytes = b"", before: _File | None = None) -> None:
+    def _start_file(self, first: int, content: bytes = b"", before: SpoolFile | None = None) -> None:
         """Start a new last file; `before`: what the one that was last is from now on."""
-        fd = os.open(self._path(_raw(first, 0)), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = os.open(self._raw(first, 0).path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             if os.write(fd, content) < len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             os.close(fd)
-            self._path(_raw(first, 0)).unlink()
+            self._raw(first, 0).path.unlink()
             raise
         with self._lock:
             if before is not None:
                 self._files[-1] = before
-            self._files.append(_raw(first, len(content)))
+            self._files.append(self._raw(first, len(content)))
             self._fd = fd
 
     def skip_to(self, position: int) -> None:
@@ -212,17 +191,17 @@ class Spool:
         A line longer than `most` is left out: then the frame starts after it.
         """
         found = self._next(position, most)
-        return self._build_frame(found) if isinstance(found, _Lines) else found
+        return self._build_frame(found) if isinstance(found, Lines) else found
 
     def lines(self, position: int, most: int = FRAME_BYTES) -> tuple[int, bytes] | None:
         """Read the same as bytes: their position, and the lines."""
         found = self._next(position, most)
         return (found.first, found.lines()) if isinstance(found, Frame) else found
 
-    def _build_frame(self, found: _Lines) -> Frame:
+    def _build_frame(self, found: Lines) -> Frame:
         return Frame.of(self.producer, found.first, found.data, made_at=int(time.time() * 1e6))
 
-    def _next(self, position: int, most: int) -> Frame | _Lines | None:
+    def _next(self, position: int, most: int) -> Frame | Lines | None:
         while True:
             with self._lock:
                 following = [file for file in self._files if file.end > position]
@@ -230,12 +209,12 @@ class Spool:
                 return None
             file = following[0]
             position = max(position, file.first)
-            found: Frame | _Lines | None
+            found: Frame | Lines | None
             try:
                 if file.packed:
-                    found, position = self._packed_frame(file, position, most), file.end
+                    found, position = file.read_frame(position, most, self.producer), file.end
                 else:
-                    found, position = self._raw_lines(file, position, most)
+                    found, position = file.read_lines(position, most)
                     if found is None and len(following) == 1:
                         return None
             except FileNotFoundError:
@@ -248,48 +227,6 @@ class Spool:
         with self._lock:
             return any(file.first <= position < file.end for file in self._files)
 
-    def _raw_lines(self, file: _File, position: int, most: int) -> tuple[_Lines | None, int]:
-        """Read lines of a raw file; return them and where to look next."""
-        fd = os.open(self._path(file), os.O_RDONLY)
-        try:
-            data = os.pread(fd, min(most, file.end - position), position - file.first)
-            end = data.rfind(b"\n") + 1
-            if end:
-                return _Lines(position, data[:end]), position + end
-            if len(data) < most:
-                return None, file.end
-            while data and b"\n" not in data:  # too long a line: find its end
-                position += len(data)
-                data = os.pread(fd, min(most, file.end - position), position - file.first)
-            if not data:
-                return None, file.end
-            position += data.find(b"\n") + 1
-        finally:
-            os.close(fd)
-        return self._raw_lines(file, position, most)
-
-    def _packed_frame(self, file: _File, position: int, most: int) -> Frame | None:
-        path = self._path(file)
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            for _, frame in read_frames(fd, path, 0, os.fstat(fd).st_size):
-                if frame.end <= position:
-                    continue
-                if frame.first < position:
-                    frame = frame.after(position)
-                if frame.raw_bytes <= most:
-                    return frame
-                lines = frame.lines()
-                end = lines.rfind(b"\n", 0, most) + 1
-                if end:
-                    return Frame.of(self.producer, frame.first, lines[:end], made_at=frame.made_at)
-                position = frame.first + lines.find(b"\n") + 1
-                if position < frame.end:
-                    return self._packed_frame(file, position, most)
-        finally:
-            os.close(fd)
-        return None
-
     def pack(self) -> bool:
         """Pack the oldest raw file that is whole; False if there is none."""
         with self._lock:
@@ -297,22 +234,22 @@ class Spool:
         if not raw:
             return False
         file, pieces, position = raw[0], [], raw[0].first
-        made = _File(file.first, file.end, True, 0)
+        packed = SpoolFile(file.first, file.end, True, 0, self.directory)
         try:
             while position < file.end:
-                lines, position = self._raw_lines(file, position, FRAME_BYTES)
+                lines, position = file.read_lines(position, FRAME_BYTES)
                 pieces.append(self._build_frame(lines).encoded() if lines else b"")
-            write_whole(self._path(made), *pieces)
+            write_whole(packed.path, *pieces)
         except FileNotFoundError:
             return True  # dropped meanwhile
         except OSError:
             return False  # no room for both: it stays as it is
         with self._lock:
-            kept = file in self._files
-            if kept:
-                size = self._path(made).stat().st_size
-                self._files[self._files.index(file)] = made._replace(size=size)
-        self._path(file if kept else made).unlink()
+            is_present = file in self._files
+            if is_present:
+                size = packed.path.stat().st_size
+                self._files[self._files.index(file)] = packed._replace(size=size)
+        (file if is_present else packed).path.unlink()
         return True
 
     def release(self, position: int) -> None:
@@ -320,7 +257,7 @@ class Spool:
         with self._lock:
             self._released = max(self._released, position)
             while len(self._files) > 1 and self._files[0].end <= position:
-                self._path(self._files.pop(0)).unlink(missing_ok=True)
+                self._files.pop(0).path.unlink(missing_ok=True)
 
     def free_space(self) -> None:
         """Free space on a full disk: if all whole lines are acknowledged, remove the file that they are in."""
@@ -340,60 +277,63 @@ class Spool:
                 return None
             file = self._files.pop(0)
         start = max(file.first, min(self._released, file.end))
-        lines = self._count_lines(file, start)
+        lines = file.count_lines(start)
         write_whole(self.directory / "dropped", str(file.end).encode())
-        self._path(file).unlink()
+        file.path.unlink()
         return lines, file.end - start
-
-    def _count_lines(self, file: _File, start: int) -> int:
-        path = self._path(file)
-        if not file.packed:
-            return path.read_bytes().count(b"\n", start - file.first)
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            return sum(
-                (frame.after(start) if frame.first < start else frame).count
-                for _, frame in read_frames(fd, path, 0, file.size)
-                if frame.end > start
-            )
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Close the file."""
         self.sync()
         os.close(self._fd)
 
-    def _path(self, file: _File) -> Path:
-        return self.directory / f"{file.first:020}.{'seg' if file.packed else 'raw'}"
+    def _raw(self, first: int, size: int) -> SpoolFile:
+        return SpoolFile.raw(self.directory, first, size)
 
-    def _load_files(self) -> None:
-        """Load the list of files, as a kill may have left them."""
-        names = os.listdir(self.directory)
-        packed, raw = (
-            sorted(int(name[:-4]) for name in names if name.endswith(kind) and name[:-4].isdigit())
-            for kind in (".seg", ".raw")
-        )
-        for first in packed:
-            if first in raw:  # packed, but not yet removed
-                raw.remove(first)
-                self._path(_raw(first, 0)).unlink()
-            path = self._path(_File(first, first, True, 0))
-            size = path.stat().st_size
-            fd = os.open(path, os.O_RDONLY)
-            ends = [frame.end for _, frame in read_frames(fd, path, 0, size)]
-            os.close(fd)
-            self._files.append(_File(first, max(ends, default=first), True, size))
-        for number, first in enumerate(raw):
-            size = self._path(_raw(first, 0)).stat().st_size
-            if number + 1 < len(raw) and first + size > raw[number + 1]:  # killed while rolling
-                size = raw[number + 1] - first
-                os.truncate(self._path(_raw(first, 0)), size)
-            self._files.append(_raw(first, size))
-        self._files.sort()
+    def _open_files(self) -> None:
+        """Find the files of an earlier run; start one if there is none to append to."""
+        self._files = list_files(self.directory)
         if not self._files or self._files[-1].packed:
             self._start_file(self._files[-1].end if self._files else 0)
             sync_directory(self.directory)
             return
-        self._fd = os.open(self._path(self._files[-1]), os.O_RDWR)
+        self._fd = os.open(self._files[-1].path, os.O_RDWR)
         os.lseek(self._fd, 0, os.SEEK_END)
+
+
+class _ReservedSpace:
+    """A file that reserves space for when the disk is full."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path, self._size = path, size
+        self._reserve()
+
+    @contextlib.contextmanager
+    def free_temporarily(self) -> Iterator[None]:
+        """Free the space within a `with` block; reserve it again afterwards if possible."""
+        self._path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        with contextlib.suppress(OSError):
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, self._size)
+            finally:
+                os.close(fd)
+
+
+def boot_id() -> str:
+    """The id of the host's current boot; "" if it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _host_name() -> str:
+    """The host's name, as far as it can be part of an id."""
+    return "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"

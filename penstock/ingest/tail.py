@@ -4,7 +4,7 @@ Receives a path; appends its whole lines to the spool, each once.
 
 The position in the file is not recorded line by line: lines go into the spool byte for byte, so the spool's
 end is how far the file was read. Only a change of file is recorded (`source.json`): "from spool
-position J on it is file F from offset O".
+position P on it is file F from offset O".
 
 A renamed file is finished when it has not changed for a while: by its own times, so that neither a
 restart nor an old rotation restarts the wait.
@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from penstock.errors import ExternalError
+from penstock.ingest.event_log import log_event
 from penstock.ingest.pipe_reader import Overflow
 from penstock.ingest.spool import Spool
-from penstock.ingest.tell import log_event
 from penstock.state.durable import write_whole
 
 _MOST = 256 << 10
@@ -44,7 +44,10 @@ _Age = tuple[tuple[int, ...], str]
 
 @dataclass(frozen=True)
 class _Place:
-    """From position `journal` on, the spool holds the file of this inode from `offset` on."""
+    """From position `journal` on, the spool holds the file of this inode from `offset` on.
+
+    The names of the fields are those in `source.json`.
+    """
 
     journal: int
     inode: int

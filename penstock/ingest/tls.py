@@ -23,7 +23,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
             "BAD_CERTIFICATE",
             f"{certificate} and {key} are not a certificate and its key",
             detail=str(error),
-            hint="Both in PEM, the key without a password.",
+            hint="Use PEM for both, and a key without password.",
         ) from None
     return context
 
@@ -35,9 +35,9 @@ def client_context(authorities: str | None) -> ssl.SSLContext:
     except OSError as error:
         raise UserError(
             "BAD_CERTIFICATE",
-            f"{authorities} holds no certificates",
+            f"{authorities} has no certificates",
             detail=str(error),
-            hint="In PEM: that of the authority, or the gateway's own if it signed itself.",
+            hint="Use PEM: the certificate of the authority, or the gateway's own if it is self-signed.",
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

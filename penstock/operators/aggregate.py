@@ -1,8 +1,7 @@
-"""Aggregates over windows of time, one after the other or with gaps: a window is one pane.
+"""Aggregate over time windows that do not overlap (tumbling, or with gaps): each window is one pane.
 
-Receives partial answers per key and pane; hands, once the watermark reaches a window's end, one row for every key
-that had events in it.
-State: `open`, a journal of partial answers (inserting reads nothing).
+Once the watermark reaches the end of a window, the operator emits one row for every key that had events in it.
+State: `open`, a journal of the partial aggregates of open windows. An insert reads nothing.
 """
 
 from __future__ import annotations
@@ -12,42 +11,42 @@ from typing import ClassVar
 
 import polars as pl
 
-from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
-from penstock.operators.windows import TimeWindow, instant
+from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
 class Aggregation(PaneOperator):
-    """Aggregates per key over windows of time of which no two overlap, told when a window closes."""
+    """Aggregates per key over time windows that do not overlap, emitted when a window closes."""
 
     kind: ClassVar[str] = "time-window-aggregate"
     state_version: ClassVar[int] = 1
 
     window: TimeWindow
 
-    def over_by(self, watermark: int) -> int | None:
+    def drained_at(self, watermark: int) -> int | None:
         return int(self.window.end(self.window.first_open(watermark)))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        floor = self.window.start(self.window.first_open(progress.before))
-        below = self.window.start(self.window.first_open(progress.after))
-        due = self.taken(frame, state, below, floor, below)
-        return None if due is None else self.finished(cells(due, self.keys, self.aggregates).rows)
+        low = self.window.start(self.window.first_open(progress.before))
+        high = self.window.start(self.window.first_open(progress.after))
+        due = self.take_panes(frame, state, high, low, high)
+        return None if due is None else self.result_rows(merge_partials(due, self.keys, self.aggregates).rows)
 
-    def finished(self, closed: pl.DataFrame) -> pl.DataFrame:
-        """Rows as they are told, from partial answers of windows, which stand where panes did."""
+    def result_rows(self, closed: pl.DataFrame) -> pl.DataFrame:
+        """The rows to emit, from the partial aggregates of closed windows (their pane is the window)."""
         start, end = pl.col(PANE), pl.col(PANE) + self.window.size
         return closed.select(
             HASH,
-            # a result happens at the last instant of its window: before whatever comes at its end
+            # the last instant of the window: the result comes before any event at the window's end
             (end - 1).alias(TIME),
-            instant(start).alias("window_start"),
-            instant(end).alias("window_end"),
+            to_datetime(start).alias("window_start"),
+            to_datetime(end).alias("window_end"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )

@@ -1,9 +1,10 @@
-"""What a stateful operator is: frames of one slice and its state in, frames out; never Spark, never a clock.
+"""Define a stateful operator: it turns the frames and the state of one slice into frames.
 
-Receives the slice's input of one epoch; hands its output and, through the state, the runs of the epoch.
+An operator receives the slice's input of one epoch. It returns its output, and through the state it writes the runs of
+the epoch. It never uses Spark and never reads a clock.
 
-Guarantees of every operator: the output depends on the input events, their order by (event time, partition,
-offset) and the watermark alone; not on where epochs or slices were cut.
+Guarantees of every operator: the output depends on the input events, their order by (event time, partition, offset)
+and the watermark alone; not on where epochs or slices were cut.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.routing import ByKey, Route
-from penstock.state.collection import Changes, Journal, Scope, Table
+from penstock.state.collection import Changes, Scope
+from penstock.state.journal import Journal, ReadOnlyJournal
 from penstock.state.run import RunEntry
-from penstock.state.unmoved import Unmoved
+from penstock.state.table import Table
 
 #: event time in microseconds since 1970 (Int64)
 TIME = "_time"
-#: the ordinal of the event's partition (UInt32) and the event's place in it (Int64): the order among equal times
+#: the ordinal of the event's partition (UInt32) and its position there (Int64): the order among equal times
 PARTITION = "_partition"
 SEQUENCE = "_sequence"
 ORDER = (TIME, PARTITION, SEQUENCE)
-#: which of an operator's inputs a row came by (UInt8): the order where all else is equal; only with several inputs
+#: the number of the input by which a row arrived (UInt8): the order where all else is equal; only with several inputs
 INPUT = "_input"
-#: the ordinal of rows that are not a log's events but an operator's answers
+#: the partition ordinal of rows that are no events of a log but results of an operator
 DERIVED = 2**32 - 1
 
 #: watermarks before the first event and after the last
@@ -38,11 +40,11 @@ FOREVER = 2**62
 
 @dataclass(frozen=True)
 class Progress:
-    """How event time moved in this epoch: no event earlier than `after` can still come; before, it was `before`.
+    """How the watermark moved in this epoch: from `before` to `after`. No event earlier than `after` can still come.
 
-    `flush`: the numbers of jobs, of those whose operator this is, that are to tell their open windows now, as they
-    stand. `ahead`: how many lots of jobs had told what ends one instant after `before`, and are to have told what ends
-    one instant after `after`, which has come though it is held back.
+    `flush`: the numbers of the jobs of a template group that emit their open windows now, as they stand.
+    `ahead`: a watermark can be held back while some closing batches of jobs already pass it. So many batches had
+    emitted what ends one instant after `before`, and so many are to have emitted what ends one instant after `after`.
     """
 
     before: int
@@ -65,56 +67,59 @@ class SliceState:
         return self._scope.bucket_count
 
     def journal(self, name: str, *, time: str, by_time: bool = False) -> Journal:
-        """A collection of rows that wait for their time; `by_time`: in whose runs time can be searched."""
+        """Open a collection of rows that wait for their time. With `by_time`, its runs can be searched by time."""
         return self._journal(name, self._scope, time, by_time)
 
     def shared_journal(self, name: str, *, time: str) -> Journal:
-        """A journal every slice sees whole: what was broadcast. The slice of the first bucket alone writes it."""
+        """Open a journal of broadcast rows, which every slice sees whole. Only the slice of the first bucket writes."""
         return self._journal(name, self._scope.shared(), time, False)
-
-    def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
-        found = self._opened.get(name)
-        if found is None:
-            entries = self._entries.get(name, ())
-            found = Journal(f"{self._operator}.{name}", entries, scope, time=time, by_time=by_time)
-            self._opened[name] = found
-        assert isinstance(found, Journal)
-        return found
 
     def table(
         self, name: str, *, keys: Sequence[str], time: str | None = None, gone: str | None = None
     ) -> Table:
-        """A collection of one row a key; with `time`, the column by which rows grow old, it can forget them;
-        with `gone`, a Boolean column, a row can say that its key has none any more."""
-        found = self._opened.get(name)
-        if found is None:
-            entries = self._entries.get(name, ())
-            found = Table(f"{self._operator}.{name}", entries, self._scope, keys=keys, time=time, gone=gone)
-            self._opened[name] = found
-        assert isinstance(found, Table)
-        return found
+        """Open a collection of one row per key.
+
+        `time` is the column by which rows expire. `gone` is a Boolean column: a row with true deletes its key.
+        """
+        return self._table(name, self._scope, keys, time, gone)
 
     def shared_table(self, name: str, *, keys: Sequence[str], gone: str | None = None) -> Table:
-        """A table every slice sees whole: what was broadcast. The slice of the first bucket alone writes it."""
-        found = self._opened.get(name)
-        if found is None:
-            entries = self._entries.get(name, ())
-            found = Table(f"{self._operator}.{name}", entries, self._scope.shared(), keys=keys, gone=gone)
-            self._opened[name] = found
-        assert isinstance(found, Table)
-        return found
+        """Open a table of broadcast rows, which every slice sees whole. Only the slice of the first bucket writes."""
+        return self._table(name, self._scope.shared(), keys, None, gone)
 
-    def looked_at(self, wanted: pl.Expr) -> SliceState:
-        """The journals as the last epoch left them, with the wanted rows only: what is done to them is not kept."""
-        return _LookedAt(self._operator, self._entries, self._scope, wanted)
+    def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
+        if name not in self._opened:
+            entries = self._entries.get(name, ())
+            self._opened[name] = Journal(
+                f"{self._operator}.{name}", entries, scope, time=time, by_time=by_time
+            )
+        journal = self._opened[name]
+        assert isinstance(journal, Journal)
+        return journal
+
+    def _table(
+        self, name: str, scope: Scope, keys: Sequence[str], time: str | None, gone: str | None
+    ) -> Table:
+        if name not in self._opened:
+            entries = self._entries.get(name, ())
+            self._opened[name] = Table(
+                f"{self._operator}.{name}", entries, scope, keys=keys, time=time, gone=gone
+            )
+        table = self._opened[name]
+        assert isinstance(table, Table)
+        return table
+
+    def read_only(self, wanted: pl.Expr) -> SliceState:
+        """The journals as the last epoch left them, with the wanted rows only; changes to them are discarded."""
+        return _ReadOnlyState(self._operator, self._entries, self._scope, wanted)
 
     def changes(self) -> dict[str, Changes]:
-        """What the operator did to its collections."""
-        found = {name: collection.changes() for name, collection in self._opened.items()}
-        return {name: change for name, change in found.items() if change.added or change.dropped}
+        """The runs that the operator added to its collections, and those it dropped."""
+        changes = {name: collection.changes() for name, collection in self._opened.items()}
+        return {name: change for name, change in changes.items() if change.added or change.dropped}
 
 
-class _LookedAt(SliceState):
+class _ReadOnlyState(SliceState):
     def __init__(
         self, operator: str, entries: Mapping[str, Sequence[RunEntry]], scope: Scope, wanted: pl.Expr
     ) -> None:
@@ -123,97 +128,101 @@ class _LookedAt(SliceState):
 
     def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
         entries = self._entries.get(name, ())
-        return Unmoved(f"{self._operator}.{name}", entries, scope, time=time, wanted=self._wanted)
+        return ReadOnlyJournal(f"{self._operator}.{name}", entries, scope, time=time, wanted=self._wanted)
 
 
-#: what came in by each port; None where nothing came
+#: the input of each port; None where nothing came
 Inputs = Sequence[pl.DataFrame | None]
-#: rows by the name of the output they leave by; most operators have one output, named ""
+#: rows by the name of their output; most operators have one output, named ""
 Results = Mapping[str, pl.DataFrame | None]
 
 
 class Operator(ABC):
     """A stateful operator: a frozen description that can do one slice's work of one epoch.
 
-    Rows that leave it in an epoch carry a `_time` not before `progress.before`, so whatever reads them can
-    still take them in. An operator with one port has `process`, one with several has `run`.
+    The rows that it emits in an epoch have a `_time` not before `progress.before`, so that operators that read them
+    still accept them. An operator with one port defines `process`, one with several defines `run`.
     """
 
-    #: what it is, in the ids and the identity of its state; stays when the class is renamed
+    #: its name in the ids and the identity of its state; it stays when the class is renamed
     kind: ClassVar[str]
-    #: the form in which it keeps its state; another one is refused, but for those in `reads_versions`
+    #: the version of its state's form; others are refused, except those in `reads_versions`
     state_version: ClassVar[int]
     reads_versions: ClassVar[frozenset[int]] = frozenset()
-    #: the columns that decide which bucket a row is worked on in (of the first port, if they differ)
+    #: the columns that decide the bucket of a row (those of the first port, if they differ)
     keys: tuple[str, ...]
-    #: how many inputs it tells apart (a join has two)
+    #: how many inputs it has (a join has two)
     ports: int = 1
 
     @property
     def partitioning(self) -> tuple[str, ...] | None:
-        """The columns of its output that hold the keys its rows lie by; None where there are none."""
+        """The output columns by which its rows are partitioned; None if there are none."""
         return None
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
-        """Key columns by which its output can be filtered before it as well as after it."""
+    def pushdown_keys(self) -> tuple[str, ...]:
+        """The key columns whose filters can move from after the operator to before it."""
         return ()
 
     @property
-    def reduces(self) -> bool:
-        """Whether senders can merge rows before they travel."""
+    def can_pre_reduce(self) -> bool:
+        """Whether senders can merge rows before the exchange."""
         return type(self).combine is not Operator.combine
 
     @property
     def order(self) -> str:
-        """What it asks of its input: `strict`, `epoch` or `none`."""
+        """The order that it needs of its input: `strict`, `epoch` or `none`."""
         return "epoch"
 
     @property
-    def by_place(self) -> bool:
-        """Whether rows of equal time must be told apart by their place in the total order."""
+    def needs_position(self) -> bool:
+        """Whether rows of equal time need their position in the total order."""
         return self.order == "strict"
 
     def route(self, port: int = 0) -> Route:
         """How the rows of a port find their buckets."""
         return ByKey(self.keys)
 
-    def over_by(self, watermark: int) -> int | None:
-        """When all that is open at a watermark is over and told, where what comes later shares nothing with it; None
-        where that never is."""
+    def drained_at(self, watermark: int) -> int | None:
+        """The instant at which everything open at this watermark has ended, if later input shares nothing with it.
+
+        None if there is no such instant.
+        """
         return None
 
     @property
-    def in_lots(self) -> bool:
-        """Whether it tells what ends at one instant lot by lot, if it is asked to."""
+    def closes_in_batches(self) -> bool:
+        """Whether it can emit what ends at one instant in several epochs, batch after batch of jobs."""
         return False
 
-    def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
-        """How many rows it will take in hand when the watermark, now at `after`, reaches which instants; as far as it
-        can say at little cost. Asked after `run`."""
+    def pending_rows(self, state: SliceState, after: int) -> Mapping[int, int]:
+        """How many rows it will process when the watermark, now at `after`, reaches an instant, by instant.
+
+        An estimate at little cost; called after `run`.
+        """
         return {}
 
     @abstractmethod
     def needs(self, port: int = 0) -> set[str]:
-        """The columns it reads from its input."""
+        """The columns that it reads from its input."""
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        """The sender's part: what can be done before the exchange (pre-reduction). Carries no state."""
+        """The sender's part, before the exchange: select columns, reduce. It has no state."""
         return frame
 
     def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        """Merge prepared frames of one sender, where that makes them smaller."""
+        """Merge the prepared frames of one sender, where that makes them smaller."""
         return frame
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
-        """The slice's part. Frames carry `_hash`; results carry `_time`."""
+        """The slice's part. Inputs have the column `_hash`, results the column `_time`."""
         return {"": self.process(inputs[0], state, progress)}
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         """The slice's part of an operator with one input and one output."""
-        raise AssertionError(f"{type(self).__name__} says neither process nor run")
+        raise AssertionError(f"{type(self).__name__} defines neither process nor run")
 
     def describe(self) -> str:
         """One line for `explain`."""

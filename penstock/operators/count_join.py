@@ -24,12 +24,12 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Columns, Condition, on, taken
-from penstock.operators.pairing import Ints, in_portions
+from penstock.operators.join_candidates import Ints, expand_in_chunks
+from penstock.operators.join_columns import JoinColumns, JoinCondition, describe_keys, gather_columns
 from penstock.operators.routing import ByKey, Route
-from penstock.operators.strict import Ordered, due, grouped, placed, total_order
+from penstock.operators.strict import Ordered, add_position, group_by_key, take_due, total_order
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _NAMES = ("left", "right")
 #: which side a row came on, and its number there
@@ -49,9 +49,9 @@ class CountJoin(Operator):
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]
-    columns: Columns
+    columns: JoinColumns
     n: int
-    condition: Condition | None = None
+    condition: JoinCondition | None = None
     distinct: bool = False
     ports: int = 2
 
@@ -64,7 +64,7 @@ class CountJoin(Operator):
         return self.keys
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def route(self, port: int = 0) -> Route:
@@ -77,11 +77,11 @@ class CountJoin(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         frame = frame.drop_nulls(list(self._keys(port)))
-        return placed(frame).select(*ORDER, *sorted(self.needs(port)))
+        return add_position(frame).select(*ORDER, *sorted(self.needs(port)))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         sides = [
-            due(inputs[port], state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
+            take_due(inputs[port], state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
             for port in range(self.ports)
         ]
         tables = [state.table(_NAMES[port], keys=self._keys(port)) for port in range(self.ports)]
@@ -112,7 +112,7 @@ class CountJoin(Operator):
         if not parts:
             return None
         turns = pl.concat(parts)
-        return grouped(turns, self.keys, total_order(turns))
+        return group_by_key(turns, self.keys, total_order(turns))
 
     def _line(self, port: int, rows: pl.DataFrame | None, turns: Ordered, table: Table) -> _Line:
         """A side's rows of the keys that have a turn, remembered ones first; what to remember goes to the table."""
@@ -185,15 +185,19 @@ class CountJoin(Operator):
         left, right, made = pairing.left.rows, pairing.right.rows, []
         if left is None or right is None:
             return []
-        for asks, theirs in in_portions(pairing.low, pairing.high):
+        for asks, theirs in expand_in_chunks(pairing.low, pairing.high):
             mine = pairing.at[asks]
             at_left, at_right = (theirs, mine) if pairing.asks else (mine, theirs)
             if self.condition is not None and len(mine):
-                met = self.condition.met(self.columns, left, at_left, right, at_right)
+                met = self.condition.evaluate(self.columns, left, at_left, right, at_right)
                 at_left, at_right = at_left[met], at_right[met]
             if len(at_left):
-                rows = self.columns.pairs(left, at_left, right, at_right)
-                (when,) = taken(right, [TIME], at_right) if pairing.asks else taken(left, [TIME], at_left)
+                rows = self.columns.join_rows(left, at_left, right, at_right)
+                (when,) = (
+                    gather_columns(right, [TIME], at_right)
+                    if pairing.asks
+                    else gather_columns(left, [TIME], at_left)
+                )
                 made.append(rows.insert_column(0, when))
         return made
 
@@ -203,7 +207,7 @@ class CountJoin(Operator):
     def describe(self) -> str:
         with_whom = " with itself" if self.ports == 1 else ""
         where = f" where {self.condition.text}" if self.condition else ""
-        return f"join{with_whom} on {on(self.keys, self.right_keys)} over the last {self.n} rows{where}"
+        return f"join{with_whom} on {describe_keys(self.keys, self.right_keys)} over the last {self.n} rows{where}"
 
 
 @dataclass(frozen=True)

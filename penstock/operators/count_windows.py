@@ -22,13 +22,13 @@ from penstock.operators.event_windows import (
     END_OF_TIME,
     START,
     EventWindows,
-    Places,
-    without,
+    Ints,
+    drop_keys,
 )
-from penstock.operators.strict import Ordered, in_order, place_of
-from penstock.operators.windows import spread
+from penstock.operators.strict import Ordered, position_columns, take_ordered
+from penstock.operators.time_windows import expand_ranges
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _SEEN = "_seen"
 _LIFE = "_life"
@@ -60,7 +60,7 @@ class CountWindows(EventWindows):
         if oldest is not None:
             memory.expire(oldest)
         memory.compact(oldest)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         full = kept = None
         if ordered is not None:
             full, kept = _Counted(self, ordered, memory).rows()
@@ -94,27 +94,27 @@ class CountWindows(EventWindows):
         """Whether every pane is one event."""
         return self.step == 1 or (self.step == 2 and self.rest == 1)
 
-    def pane_of(self, counted: Places) -> Places:
+    def pane_of(self, counted: Ints) -> Ints:
         """The number of the pane that the event with this number is in."""
         if not self.rest:
             return counted // self.step
         return counted // self.step * 2 + (counted % self.step >= self.rest)
 
-    def counted(self, seen: Places) -> Places:
+    def counted(self, seen: Ints) -> Ints:
         """Of the first events of a key, those that are in windows."""
         return seen // self.every * self.step + np.minimum(seen % self.every, self.step)
 
-    def complete(self, counted: Places) -> Places:
+    def complete(self, counted: Ints) -> Ints:
         """How many windows of a key are full."""
         return np.maximum(0, (counted - self.size) // self.step + 1)
 
-    def unpacked(self, kept: pl.DataFrame, life: Places) -> pl.DataFrame:
+    def unpacked(self, kept: pl.DataFrame, life: Ints) -> pl.DataFrame:
         """The panes of the state, one a row."""
         open_ = self.complete(self.counted(kept[_SEEN].to_numpy())) * self.panes
         rows = kept.select(START, *self.parts()).with_columns(pl.Series(_LIFE, life), pl.Series(_PANE, open_))
         rows = rows.filter(pl.col(START).list.len() > 0)
         first = rows[_PANE].to_numpy()
-        _, pane = spread(first, first + rows[START].list.len().to_numpy().astype(np.int64) - 1)
+        _, pane = expand_ranges(first, first + rows[START].list.len().to_numpy().astype(np.int64) - 1)
         return (
             rows.explode(START, *self.parts())
             .with_columns(pl.Series(_PANE, pane))
@@ -127,7 +127,7 @@ class CountWindows(EventWindows):
         """The open windows of all keys."""
         found = [] if kept is None else [kept]
         if (earlier := memory.all()) is not None:
-            found.insert(0, earlier if kept is None else without(earlier, kept, self.keys))
+            found.insert(0, earlier if kept is None else drop_keys(earlier, kept, self.keys))
         if not found:
             return None
         keys = pl.concat([rows.select(found[0].columns) for rows in found])
@@ -135,18 +135,18 @@ class CountWindows(EventWindows):
         life = panes[_LIFE].to_numpy()
         counted = self.counted(keys[_SEEN].to_numpy())
         full = self.complete(counted)
-        number, window = spread(full, (counted - 1) // self.step)
+        number, window = expand_ranges(full, (counted - 1) // self.step)
         low = np.searchsorted(life, number) + (window - full[number]) * self.panes
         high = np.searchsorted(life, number, side="right")
         rows = keys[number].select(HASH, *self.keys, pl.col(TIME).alias("_end"))
         rows = rows.with_columns(
             pl.lit(max(END_OF_TIME, progress.before)).alias(TIME),
             panes[START].gather(low),
-            *self.over(panes, low, high),
+            *self.merge_ranges(panes, low, high),
         )
-        return self.answers(rows)
+        return self.result_rows(rows)
 
-    def windows(self) -> str:
+    def describe_windows(self) -> str:
         forgetting = f", forgotten after {spelled(self.forget_after)}" if self.forget_after else ""
         if self.every == 1:
             return f"the last {self.size} events{forgetting}"
@@ -196,10 +196,10 @@ class _Counted:
         numbers = pl.DataFrame({_LIFE: self._life, _PANE: operator.pane_of(self._index)})
         numbers = numbers.with_columns(self._inside[TIME].alias(START))
         if operator.single:
-            fresh = numbers.with_columns(operator.each(self._inside))
+            fresh = numbers.with_columns(operator.event_partials(self._inside))
         else:
             low, high = _stretches(numbers)
-            fresh = numbers[low].with_columns(operator.together(self._inside, low, high))
+            fresh = numbers[low].with_columns(operator.range_partials(self._inside, low, high))
         if before is None or not before.height:
             return fresh
         both = pl.concat([before, fresh])
@@ -207,7 +207,7 @@ class _Counted:
         if operator.single:
             return both
         low, high = _stretches(both)
-        return both.select(_LIFE, _PANE, START)[low].with_columns(operator.over(both, low, high))
+        return both.select(_LIFE, _PANE, START)[low].with_columns(operator.merge_ranges(both, low, high))
 
     def rows(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The answers of the windows that are full, and what is to be kept of every key."""
@@ -222,17 +222,19 @@ class _Counted:
             low = base[of] + np.maximum(0, self._index + 1 - operator.size)
             high = base[of] + self._index + 1
         else:
-            of, window = spread(operator.complete(self._before), operator.complete(self._after) - 1)
+            of, window = expand_ranges(operator.complete(self._before), operator.complete(self._after) - 1)
             ends = window * operator.step + operator.size
             closing = np.searchsorted(self._life, of) + ends - 1 - self._before[of]
             low = base[of] + window * operator.panes
             high = base[of] + operator.pane_of(ends)
-        place = (TIME,) if operator.partial else place_of(self._inside)
+        place = (TIME,) if operator.partial else position_columns(self._inside)
         rows = self._inside[closing].select(HASH, *place, *operator.keys, pl.col(TIME).alias("_end"))
-        rows = rows.with_columns(self._panes[START].gather(low), *operator.over(self._panes, low, high))
-        return operator.answers(rows), self._kept(life, pane)
+        rows = rows.with_columns(
+            self._panes[START].gather(low), *operator.merge_ranges(self._panes, low, high)
+        )
+        return operator.result_rows(rows), self._kept(life, pane)
 
-    def _kept(self, life: Places, pane: Places) -> pl.DataFrame:
+    def _kept(self, life: Ints, pane: Ints) -> pl.DataFrame:
         """The panes of windows still open, as one row a key."""
         operator = self._operator
         key = np.full(len(self._seen), -1)
@@ -257,7 +259,7 @@ class _Counted:
         )
 
 
-def _stretches(rows: pl.DataFrame) -> tuple[Places, Places]:
+def _stretches(rows: pl.DataFrame) -> tuple[Ints, Ints]:
     """Where rows of equal life and pane, which stand together, begin and end."""
     life, pane = rows[_LIFE].to_numpy(), rows[_PANE].to_numpy()
     new = (life[1:] != life[:-1]) | (pane[1:] != pane[:-1])

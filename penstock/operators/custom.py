@@ -183,7 +183,7 @@ def _frame(rows: Sequence[Mapping[str, Any]], schema: Schema, timed: bool) -> pl
     return pl.DataFrame({name: [row[name] for row in rows] for name in types}, schema=types)
 
 
-def failed(failure: Exception, code: Sequence[CodeType], what: str) -> PenstockError:
+def user_code_error(failure: Exception, code: Sequence[CodeType], what: str) -> PenstockError:
     """What to tell when the user's code, or what it called, raised: with the user's line."""
     line = innermost_line(failure, {one.co_filename for one in code})
     at = None if line is None else str(line)
@@ -201,7 +201,7 @@ def failed(failure: Exception, code: Sequence[CodeType], what: str) -> PenstockE
     )
 
 
-def not_serializable(owner: str, state: Any, why: str) -> UserError:
+def not_serializable_error(owner: str, state: Any, why: str) -> UserError:
     return UserError(
         "STATE_NOT_SERIALIZABLE",
         f"the state of {owner}, a {type(state).__qualname__}, cannot be kept",

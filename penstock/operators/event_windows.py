@@ -15,9 +15,9 @@ import polars as pl
 from penstock.operators.contract import ORDER, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import StrictOperator
-from penstock.operators.windows import instant
+from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 #: event time of the first event of a window, or of a part of it (Int64)
 START = "_start"
@@ -27,7 +27,7 @@ DUE = "_due"
 #: the last instant of the year 9998: when that happens which is told because a log has ended for good
 END_OF_TIME = 253_370_764_800_000_000 - 1
 
-Places = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class EventWindows(StrictOperator):
     aggregates: tuple[AggregateFunction, ...]
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
@@ -48,31 +48,31 @@ class EventWindows(StrictOperator):
         """The columns of all partial answers."""
         return [part for aggregate in self.aggregates for part in aggregate.parts()]
 
-    def each(self, rows: pl.DataFrame) -> list[pl.Series]:
+    def event_partials(self, rows: pl.DataFrame) -> list[pl.Series]:
         """The partial answer of every event."""
-        exprs = [expr for a in self.aggregates for expr in a.of_event()]
+        exprs = [expr for a in self.aggregates for expr in a.from_event()]
         return rows.select(TIME, *exprs).drop(TIME).get_columns()
 
-    def together(self, rows: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
+    def range_partials(self, rows: pl.DataFrame, low: Ints, high: Ints) -> list[pl.Series]:
         """The partial answer of every range of events; no two ranges overlap.
 
         A function of the user's is called for a whole range, so that is no more work than it must be.
         """
         if (high - low == 1).all():
-            return self.each(rows[low])
-        number, index = members(low, high)
+            return self.event_partials(rows[low])
+        number, index = expand_row_ranges(low, high)
         chosen = rows.select(*ORDER, *sorted(self.needs()))
         if len(index) != rows.height or (np.diff(index) != 1).any():
             chosen = chosen[index]
-        exprs = [expr for a in self.aggregates for expr in a.of_events()]
+        exprs = [expr for a in self.aggregates for expr in a.from_events()]
         numbered = chosen.with_columns(pl.Series("_range", number).set_sorted())
         return numbered.group_by("_range", maintain_order=True).agg(exprs).drop("_range").get_columns()
 
-    def over(self, parts: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
+    def merge_ranges(self, parts: pl.DataFrame, low: Ints, high: Ints) -> list[pl.Series]:
         """The partial answer of every range of rows of partial answers."""
-        return [column for a in self.aggregates for column in a.over(parts, low, high)]
+        return [column for a in self.aggregates for column in a.merge_ranges(parts, low, high)]
 
-    def gone_on(self, rows: pl.DataFrame, kept: pl.DataFrame, at: Places) -> pl.DataFrame:
+    def continue_partials(self, rows: pl.DataFrame, kept: pl.DataFrame, at: Ints) -> pl.DataFrame:
         """Rows of partial answers, each together with the row of `kept` it goes on from; -1 for none."""
         if (at < 0).all():
             return rows
@@ -81,32 +81,35 @@ class EventWindows(StrictOperator):
             pl.col(part).cast(rows.schema[part]).gather(where).alias(f"{part}.before")
             for part in self.parts()
         )
-        joined = [expr for a in self.aggregates for expr in a.joined(".before")]
+        joined = [expr for a in self.aggregates for expr in a.merge_columns(".before")]
         return rows.hstack(before).with_columns(joined).select(rows.columns)
 
-    def answers(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    def result_rows(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Finished rows: of partial answers with `_start`, `_end`, their keys and the further columns."""
         place = [name for name in ORDER if name in rows.columns]
-        when = [instant(pl.col(START)).alias("window_start"), instant(pl.col("_end")).alias("window_end")]
+        when = [
+            to_datetime(pl.col(START)).alias("window_start"),
+            to_datetime(pl.col("_end")).alias("window_end"),
+        ]
         return rows.select(
             HASH, *place, *when, *columns, *self.keys, *(aggregate.result() for aggregate in self.aggregates)
         )
 
     def describe(self) -> str:
         what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.windows()}"
+        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.describe_windows()}"
 
-    def windows(self) -> str:
+    def describe_windows(self) -> str:
         """What the windows are, for `explain`."""
         raise AssertionError(f"{type(self).__name__} does not say what its windows are")
 
 
-def without(rows: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+def drop_keys(rows: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     """The rows whose key is not among the others'."""
     return rows.join(others, on=[HASH, *keys], how="anti", nulls_equal=True)
 
 
-def first_from(times: Places, wanted: Places, low: Places, high: Places) -> Places:
+def first_from(times: Ints, wanted: Ints, low: Ints, high: Ints) -> Ints:
     """In each range of rows the first whose time is not before the wanted one; the range's end if none is."""
     while (low < high).any():
         middle = (low + high) // 2

@@ -17,10 +17,10 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.contract import TIME, Operator, Progress, SliceState
+from penstock.operators.time_windows import to_datetime
 from penstock.operators.top_k import TopK
-from penstock.operators.windows import instant
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _BEST, _RANK, _ANSWER = "_best", "rank", "_answer"
 
@@ -41,7 +41,7 @@ class GroupTop(Operator):
         return self.keys
 
     @property
-    def reduces(self) -> bool:
+    def can_pre_reduce(self) -> bool:
         return not self.top.running
 
     def schema(self) -> dict[str, pl.DataType]:
@@ -96,7 +96,7 @@ class GroupTop(Operator):
             together = together.unique(self._one_row, keep="last", maintain_order=True)
             ranked = self._ranked(together.with_columns(pl.lit(at, pl.Int64).alias(TIME)))
             current = pl.concat([others.select(*self._members), ranked.select(*self._members)])
-            answers.append(ranked.with_columns(instant(pl.lit(at + 1)).alias("as_of")))
+            answers.append(ranked.with_columns(to_datetime(pl.lit(at + 1)).alias("as_of")))
         return pl.concat(answers)
 
     def _told(self, answers: pl.DataFrame, best: Table) -> pl.DataFrame | None:
@@ -151,7 +151,7 @@ class GroupTop(Operator):
         """Whether a row of an answer ranks below what it was."""
         was = held.select(*self._one_row, pl.col(self.top.by).alias("_was"))
         met = changed.join(was, on=self._one_row, nulls_equal=True)
-        return bool(met.select(self.top.worse(pl.col(self.top.by), pl.col("_was")).any()).item())
+        return bool(met.select(self.top.is_worse(pl.col(self.top.by), pl.col("_was")).any()).item())
 
     @property
     def _of_group(self) -> list[str]:

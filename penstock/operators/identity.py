@@ -67,7 +67,7 @@ def encode(value: Any) -> Json:
     """A value as data of JSON."""
     match value:
         case CustomOperator():
-            return encode_own(value)
+            return encode_custom(value)
         case Enum():
             return {"enum": encode(value.value)}
         case None | bool() | str():
@@ -104,7 +104,7 @@ def versions_of(value: Any) -> dict[str, int]:
     return {kind: version for kind, version in sorted(_versions(value)) if version != 1}
 
 
-def read_by(value: Any) -> dict[str, frozenset[int]]:
+def readable_versions(value: Any) -> dict[str, frozenset[int]]:
     """Of every kind in an operator, the former versions of the state's form that it can read too."""
     found: dict[str, frozenset[int]] = {
         _name_of(one): getattr(type(one), "reads_versions", frozenset()) for one in _parts(value)
@@ -114,7 +114,7 @@ def read_by(value: Any) -> dict[str, frozenset[int]]:
 
 def reads_state_of(now: Any, then: Any) -> bool:
     """Whether an operator can read the state of one with the same settings, whose state may have another form."""
-    versions, former, readable = versions_of(now), versions_of(then), read_by(now)
+    versions, former, readable = versions_of(now), versions_of(then), readable_versions(now)
     return all(
         former.get(kind, 1) == versions.get(kind, 1) or former.get(kind, 1) in readable.get(kind, ())
         for kind in versions.keys() | former.keys()
@@ -158,7 +158,7 @@ def _encode_settings(value: Any) -> dict[str, Json]:
     return made
 
 
-def encode_own(given: Any) -> Json:
+def encode_custom(given: Any) -> Json:
     """An object of a user's own class: its kind, or else its class's name, and its attributes; of those that are no
     plain values, the names."""
     kind = kind_of(given)

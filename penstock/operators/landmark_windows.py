@@ -24,14 +24,14 @@ from penstock.operators.event_windows import (
     DUE,
     START,
     EventWindows,
-    Places,
+    Ints,
+    drop_keys,
     first_from,
-    without,
 )
-from penstock.operators.search import chained
-from penstock.operators.strict import Ordered, in_order, place_of
+from penstock.operators.strict import Ordered, position_columns, take_ordered
+from penstock.operators.timeline import mark_chain
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 #: whether an event opens a window, and whether it closes one (Boolean; null is no)
 OPENS, CLOSES = "_opens", "_closes"
@@ -59,19 +59,19 @@ class LandmarkWindows(EventWindows):
         open_.expire(progress.before)
         open_.compact(progress.before)
         ended = None if self.longest is None else open_.due(progress.before, progress.after)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         if ordered is not None:
             closed, others, gone_on = self._windows(ordered, open_)
             still = others.filter(pl.col(DUE) >= progress.after)
             self._keep(still, closed.filter(pl.col(DUE) >= progress.after), open_)
             late = others.filter(pl.col(DUE) < progress.after)
-            ended = late if ended is None else self._both(without(ended, gone_on, self.keys), late)
+            ended = late if ended is None else self._both(drop_keys(ended, gone_on, self.keys), late)
         made = [] if ordered is None else [closed]
         if ended is not None and self.longest is not None:
             instants = ((pl.col(DUE) + 1).alias("_end"), pl.col(DUE).alias(TIME))
             made.append(ended.with_columns(*instants, pl.lit(False).alias("closed")))
         flag = () if self.longest is None else ("closed",)
-        return pl.concat([self.answers(rows, *flag) for rows in made]) if made else None
+        return pl.concat([self.result_rows(rows, *flag) for rows in made]) if made else None
 
     def _both(self, some: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
         columns = [HASH, *self.keys, START, DUE, *self.parts()]
@@ -79,7 +79,7 @@ class LandmarkWindows(EventWindows):
 
     def _keep(self, still: pl.DataFrame, closed: pl.DataFrame, open_: Table) -> None:
         """Write down the windows still open and, where there is nothing else to write of a key, that it has none."""
-        gone = without(closed.filter(pl.col(_FROM) >= 0), still, self.keys)
+        gone = drop_keys(closed.filter(pl.col(_FROM) >= 0), still, self.keys)
         nothing = [pl.lit(None, dtype=gone.schema[part]).alias(part) for part in self.parts()]
         rows = self._both(still, gone.with_columns(nothing))
         open_.insert(rows.with_columns(pl.Series(_GONE, np.arange(rows.height) >= still.height)))
@@ -99,11 +99,11 @@ class LandmarkWindows(EventWindows):
             pl.Series(START, began),
             pl.Series(DUE, due),
             pl.Series(_FROM, from_),
-            *self.together(rows, low, high),
+            *self.range_partials(rows, low, high),
         )
-        made = self.gone_on(made, kept, from_)
+        made = self.continue_partials(made, kept, from_)
         by = rows[high[is_closed] - 1].select(
-            *((TIME,) if self.longest is not None else place_of(rows)),
+            *((TIME,) if self.longest is not None else position_columns(rows)),
             pl.col(TIME).alias("_end"),
             pl.lit(True).alias("closed"),
         )
@@ -112,7 +112,7 @@ class LandmarkWindows(EventWindows):
 
     def _ranges(
         self, ordered: Ordered, goes_on: np.ndarray, kept: pl.DataFrame, closes: np.ndarray
-    ) -> tuple[Places, Places, Places, Places]:
+    ) -> tuple[Ints, Ints, Ints, Ints]:
         """The windows' rows [low, high), when they began, and the numbers of the keys they go on from, or -1.
 
         A block is what lies between two closing events of a key: after one, no window is open. So the first
@@ -138,7 +138,7 @@ class LandmarkWindows(EventWindows):
             last = np.append(np.flatnonzero(begins)[1:], len(opener))[np.cumsum(begins) - 1]
             here = np.arange(len(opener))
             to = first_from(times[opener], times[opener] + self.longest, here, last)
-            begins = chained(np.flatnonzero(begins), np.where(to < last, to, len(opener)))
+            begins = mark_chain(np.flatnonzero(begins), np.where(to < last, to, len(opener)))
         new = opener[begins]
         new_high = self._end_of(times, times[new], new, block_end[block[new]])
         return (
@@ -148,10 +148,10 @@ class LandmarkWindows(EventWindows):
             np.append(np.flatnonzero(goes_on), np.full(len(new), -1)),
         )
 
-    def _end_of(self, times: Places, began: Places, low: Places, block_end: Places) -> Places:
+    def _end_of(self, times: Ints, began: Ints, low: Ints, block_end: Ints) -> Ints:
         """Where windows end that began then and have rows from `low` on."""
         return block_end if self.longest is None else first_from(times, began + self.longest, low, block_end)
 
-    def windows(self) -> str:
+    def describe_windows(self) -> str:
         capped = "" if self.longest is None else f", of {spelled(self.longest)} at most"
         return f"landmark windows{capped}"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.contract import Progress, SliceState
-from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of
+from penstock.operators.strict import Ordered, StrictOperator, position_columns, take_ordered
 from penstock.state.buckets import HASH
 
 
@@ -35,7 +35,7 @@ class LastN(StrictOperator):
         return {key: incoming[key] for key in self.keys} | {v: pl.List(incoming[v]) for v in self.values}
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
@@ -46,7 +46,7 @@ class LastN(StrictOperator):
     ) -> pl.DataFrame | None:
         history = state.table("last", keys=self.keys)
         history.compact()
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         if ordered is None:
             return None
         rows = ordered.rows
@@ -70,7 +70,7 @@ class LastN(StrictOperator):
                 ),
             )
         )
-        out = rows.select(*place_of(rows), *self.keys)
+        out = rows.select(*position_columns(rows), *self.keys)
         if not self.partial:
             whole = seen >= self.n
             out, reach = out.filter(pl.Series(whole)), reach[whole]

@@ -1,4 +1,4 @@
-"""Which events of a partition are late, by the order in which they came. Pure; whoever reads first asks here."""
+"""Decide which events of a partition are late or dated in the future, by the order in which they arrived. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ Instants = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
 
-class Judged(NamedTuple):
-    """`ahead`: dated beyond what is believed. `behind`: late. `noticed`: the newest time before each event.
-    `highest`: the newest believed time with all of them."""
+class EventLateness(NamedTuple):
+    """What each event of a partition is."""
 
-    ahead: Marks
-    behind: Marks
-    noticed: Instants
+    #: dated beyond what is believed
+    future: Marks
+    late: Marks
+    #: the newest time before each event
+    newest_before: Instants
+    #: the newest believed time, with all of these events
     highest: int
 
 
-def judged(times: Instants, highest: int, floor: int, bound: int, lateness: int) -> Judged:
-    """What to make of one or more events of a partition, the newest before them being `highest`.
+def classify_events(times: Instants, highest: int, floor: int, bound: int, lateness: int) -> EventLateness:
+    """Classify one or more events of a partition. `highest` is the newest time before them.
 
-    `floor` is the watermark: what is before it is late whatever its partition has seen.
+    `floor` is the watermark: an event before it is late whatever its partition has had. An event after `bound` is a
+    future event.
     """
-    ahead = times > bound
-    newest = np.maximum.accumulate(np.where(ahead, NEVER, times))
-    noticed = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
-    behind = times < np.maximum(noticed - lateness, floor)
-    return Judged(ahead, behind, noticed, max(highest, int(newest[-1])))
+    future = times > bound
+    newest = np.maximum.accumulate(np.where(future, NEVER, times))
+    newest_before = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
+    late = times < np.maximum(newest_before - lateness, floor)
+    return EventLateness(future, late, newest_before, max(highest, int(newest[-1])))

@@ -26,12 +26,19 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Columns, on
-from penstock.operators.pairing import Ints
+from penstock.operators.join_candidates import Ints
+from penstock.operators.join_columns import JoinColumns, describe_keys
 from penstock.operators.routing import Broadcast, ByKey, RoundRobin, Route
-from penstock.operators.strict import Ordered, due, grouped, place_of, placed, total_order
+from penstock.operators.strict import (
+    Ordered,
+    add_position,
+    group_by_key,
+    position_columns,
+    take_due,
+    total_order,
+)
 from penstock.state.buckets import HASH, with_hash
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 #: of a table's row: whether it removes its key
 _GONE = "_gone"
@@ -48,7 +55,7 @@ class Lookup(Operator):
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]
-    columns: Columns
+    columns: JoinColumns
     how: str = "left"
     deleted: str | None = None
     broadcast: bool = False
@@ -74,7 +81,7 @@ class Lookup(Operator):
         return {*self.right_keys, *(name for name, _, _ in self.columns.right), *flag}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        frame = placed(frame)
+        frame = add_position(frame)
         if not port:
             return frame.select(*ORDER, *sorted(self.needs()))
         gone = pl.col(self.deleted).fill_null(False) if self.deleted else pl.lit(False)
@@ -88,8 +95,8 @@ class Lookup(Operator):
         else:
             table = state.table("latest", keys=self.right_keys, gone=_GONE)
             waiting = state.journal("changes", time=TIME)
-        events = due(inputs[0], state.journal("waiting", time=TIME), progress)
-        changes = due(inputs[1], waiting, progress)
+        events = take_due(inputs[0], state.journal("waiting", time=TIME), progress)
+        changes = take_due(inputs[1], waiting, progress)
         table.compact()
         if self.broadcast:  # so far their hashes only said where they lie
             events = None if events is None else with_hash(events, self.keys)
@@ -118,7 +125,7 @@ class Lookup(Operator):
             return None
         turns = pl.concat(parts)
         order = np.argsort(turns[TIME].to_numpy(), kind="stable")
-        return grouped(turns, self.right_keys, pl.Series(order))
+        return group_by_key(turns, self.right_keys, pl.Series(order))
 
     def _met(
         self, turns: Ordered, changes: pl.DataFrame | None, events: pl.DataFrame, table: Table
@@ -140,7 +147,7 @@ class Lookup(Operator):
         at = np.where(seen >= 0, row[seen], count + np.searchsorted(asking, turns.number))[is_event]
         found = pl.concat(pool)[at]
         there = found[TIME].is_not_null() & ~found[_GONE].fill_null(True)
-        met = events.select(*place_of(events), *(name for name, _ in self.columns.left))[
+        met = events.select(*position_columns(events), *(name for name, _ in self.columns.left))[
             row[is_event] - count
         ]
         if self.how == "inner":
@@ -153,7 +160,7 @@ class Lookup(Operator):
 
     def describe(self) -> str:
         how = ", broadcast" if self.broadcast else ""
-        return f"{self.how} lookup on {on(self.keys, self.right_keys)}{how}"
+        return f"{self.how} lookup on {describe_keys(self.keys, self.right_keys)}{how}"
 
 
 def _seen(turns: Ordered, changes: int) -> Ints:

@@ -1,7 +1,7 @@
-"""Ordering: events wait until nothing earlier can come, and go on as they are. For readers that do not wait themselves.
+"""Put events in strict order for readers that do not order themselves.
 
-Receives events as they come; hands those before the watermark.
-State: `waiting`, the events after it.
+An event waits until no earlier one can come, and then leaves unchanged.
+State: `waiting`, the events after the watermark.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.contract import ORDER, TIME, Progress, SliceState
-from penstock.operators.strict import StrictOperator, due, total_order
+from penstock.operators.strict import StrictOperator, take_due, total_order
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
 class Ordering(StrictOperator):
-    """Puts the events of each key in strict order and hands on these columns."""
+    """Puts the events of each key in strict order and emits these columns."""
 
     kind: ClassVar[str] = "event-time-order"
     state_version: ClassVar[int] = 1
@@ -32,7 +32,7 @@ class Ordering(StrictOperator):
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        rows = due(frame, state.journal("waiting", time=TIME), progress)
+        rows = take_due(frame, state.journal("waiting", time=TIME), progress)
         if rows is None:
             return None
         order = total_order(rows)

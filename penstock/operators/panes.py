@@ -1,7 +1,7 @@
-"""Operators over panes of time: the sender's part, which all of them share.
+"""Reduce events to partial aggregates per key and pane, the part that all operators over panes of time share.
 
-Receives events; hands one row per key and pane, the partial answers of its events. However many windows a pane is
-in, an event is taken into one partial answer once.
+The sender makes one row per key and pane of its events. However many windows contain a pane, each event goes into one
+partial aggregate. The receiver keeps partial aggregates in a journal until their pane is due.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.cells import PANE, cells
-from penstock.operators.codes import CODE, Column, Dictionary
 from penstock.operators.contract import TIME, Operator, SliceState
-from penstock.operators.functions import AggregateFunction, in_a_place
-from penstock.operators.windows import Panes
+from penstock.operators.functions import AggregateFunction, add_sequence
+from penstock.operators.key_codes import CODE, EncodedColumn, KeyDictionary
+from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.time_windows import Panes
 from penstock.state.buckets import HASH, mixed, with_hash
 
 _PACKED = "_packed"
@@ -24,9 +24,9 @@ _PACKED = "_packed"
 
 @dataclass(frozen=True)
 class PaneOperator(Operator):
-    """Aggregates per key over windows of time, whose events arrive as partial answers per pane.
+    """Aggregates per key over time windows; its events arrive as partial aggregates per pane.
 
-    Commutative: inside an epoch the order of events does not matter.
+    Commutative: the order of events within an epoch does not matter.
     """
 
     keys: tuple[str, ...]
@@ -38,122 +38,130 @@ class PaneOperator(Operator):
         return self.keys
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
-        return {*self.keys, *(column for a in self.aggregates for column in a.reads())}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        if any(a.sequential for a in self.aggregates):
-            frame = in_a_place(frame)
-        held = self.window.held(pl.col(TIME))
-        if held is not None:
-            frame = frame.filter(held)
-        pane = self.pane().alias(PANE)
-        if self.keys and _mostly_apart(frame, self.keys):
-            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
-            return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
-        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
-        # whichever way, the same columns in the same order: the receiver puts them one below the other
-        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
-
-    def prepare_coded(self, frame: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
-        """The same of rows of jobs whose keys are numbers: the first key is the job, the others are in one number.
-
-        Job, keys and pane are put into one number, by which rows are grouped.
-        """
-        held = self.window.held(pl.col(TIME))
-        if held is not None:
-            frame = frame.filter(held)
-        if not frame.height:
-            return self.prepare(frame.drop(CODE).with_columns(keys.decoded(frame[CODE].to_numpy())))
-        job, codes = self.keys[0], frame[CODE].to_numpy()
-        panes = frame.select(self.pane().alias(PANE))[PANE].to_numpy()
-        jobs = frame[job].to_numpy().astype(np.int64)
-        step, first, least = self.window.step, int(panes.min()), int(jobs.min())
-        many_panes, many_jobs = int(panes.max() - first) // step + 1, int(jobs.max()) - least + 1
-        if many_jobs * many_panes * (int(codes.max()) + 1) >= 2**62:
-            rows = frame.sort(CODE)
-            return self.prepare(rows.drop(CODE).with_columns(keys.decoded(rows[CODE].to_numpy())))
-        packed = (codes * many_panes + (panes - first) // step) * many_jobs + (jobs - least)
-        reduced = (
-            frame.drop(CODE)
-            .with_columns(pl.Series(_PACKED, packed))
-            .group_by(_PACKED)
-            .agg(e for a in self.aggregates for e in a.of_events())
-            .sort(_PACKED)
-        )
-        rest, jobs = np.divmod(reduced[_PACKED].to_numpy(), many_jobs)
-        codes, places = np.divmod(rest, many_panes)
-        made = reduced.with_columns(
-            pl.Series(job, jobs + least, dtype=frame.schema[job]),
-            pl.Series(PANE, places * step + first),
-            pl.Series(CODE, codes),
-        )
-        return self.decoded(made, keys)
-
-    def decoded(self, cells: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
-        """Partial answers, in order of the numbers that stand for their keys, with the keys themselves; sorted by hash.
-
-        What a value has of the hash is computed once, and no text is moved before the order is known.
-        """
-        columns = [Column.of(cells[self.keys[0]]), *keys.columns(cells[CODE].to_numpy())]
-        hashes = pl.Series(HASH, mixed([column.hashes[column.codes] for column in columns]))
-        order = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
-        at = order.to_numpy()
-        named = [column.values.gather(column.codes[at]) for column in columns]
-        rest = cells.select(PANE, *parts_of(self.aggregates))[order]
-        return pl.DataFrame([hashes.gather(order), *named]).hstack(rest)
+        return {*self.keys, *(column for a in self.aggregates for column in a.input_columns())}
 
     def pane(self) -> pl.Expr:
         """The pane of an event."""
         return self.window.pane(pl.col(TIME))
 
-    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return cells(frame, self.keys, self.aggregates).rows
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        if any(a.sequential for a in self.aggregates):
+            frame = add_sequence(frame)
+        frame, pane = self._in_windows(frame), self.pane().alias(PANE)
+        if self.keys and _is_mostly_distinct(frame, self.keys):
+            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.from_event()))
+            return self.combine(with_hash(rows, self.keys))
+        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.from_events())
+        # both ways give the same columns in the same order, because the receiver concatenates the frames
+        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *partial_columns(self.aggregates))
 
-    def taken(
-        self, frame: pl.DataFrame | None, state: SliceState, kept: int, low: int, high: int
-    ) -> pl.DataFrame | None:
-        """The partial answers of the panes from `low` to before `high`, which may be the same; None without any.
+    def prepare_encoded(self, frame: pl.DataFrame, keys: KeyDictionary) -> pl.DataFrame:
+        """Reduce the rows of a template group's jobs, as `prepare` does, with dictionary-encoded keys.
 
-        What came now is put to what waits, and what is before `kept` forgotten.
+        The first key is the job, and one number stands for the others. Job, keys and pane are packed into a single
+        number to group by.
         """
-        waiting = state.journal("open", time=PANE)
-        earlier = waiting.rows(low, high) if low < high else None
-        waiting.empty(kept)
+        frame = self._in_windows(frame)
+        if not frame.height:
+            return self._prepare_decoded(frame, keys)
+        job, codes = self.keys[0], frame[CODE].to_numpy()
+        panes = frame.select(self.pane().alias(PANE))[PANE].to_numpy()
+        jobs = frame[job].to_numpy().astype(np.int64)
+        step, first, least = self.window.step, int(panes.min()), int(jobs.min())
+        pane_count, job_count = int(panes.max() - first) // step + 1, int(jobs.max()) - least + 1
+        if job_count * pane_count * (int(codes.max()) + 1) >= 2**62:  # too wide for one number
+            return self._prepare_decoded(frame.sort(CODE), keys)
+        packed = (codes * pane_count + (panes - first) // step) * job_count + (jobs - least)
+        reduced = (
+            frame.drop(CODE)
+            .with_columns(pl.Series(_PACKED, packed))
+            .group_by(_PACKED)
+            .agg(e for a in self.aggregates for e in a.from_events())
+            .sort(_PACKED)
+        )
+        rest, jobs = np.divmod(reduced[_PACKED].to_numpy(), job_count)
+        codes, pane_numbers = np.divmod(rest, pane_count)
+        partials = reduced.with_columns(
+            pl.Series(job, jobs + least, dtype=frame.schema[job]),
+            pl.Series(PANE, pane_numbers * step + first),
+            pl.Series(CODE, codes),
+        )
+        return self.decode_keys(partials, keys)
+
+    def _prepare_decoded(self, frame: pl.DataFrame, keys: KeyDictionary) -> pl.DataFrame:
+        return self.prepare(frame.drop(CODE).with_columns(keys.decode(frame[CODE].to_numpy())))
+
+    def decode_keys(self, partials: pl.DataFrame, keys: KeyDictionary) -> pl.DataFrame:
+        """Replace the codes of partial aggregates, which are in ascending order, by the keys; sort by hash.
+
+        The hash of each distinct value is computed once, and no text is moved before the order is known.
+        """
+        columns = [EncodedColumn.of(partials[self.keys[0]]), *keys.columns(partials[CODE].to_numpy())]
+        hashes = pl.Series(HASH, mixed([column.hashes[column.codes] for column in columns]))
+        order = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
+        at = order.to_numpy()
+        key_columns = [column.values.gather(column.codes[at]) for column in columns]
+        rest = partials.select(PANE, *partial_columns(self.aggregates))[order]
+        return pl.DataFrame([hashes.gather(order), *key_columns]).hstack(rest)
+
+    def _in_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The events that are in any window."""
+        held = self.window.covers(pl.col(TIME))
+        return frame if held is None else frame.filter(held)
+
+    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        return merge_partials(frame, self.keys, self.aggregates).rows
+
+    def take_panes(
+        self, frame: pl.DataFrame | None, state: SliceState, keep_from: int, low: int, high: int
+    ) -> pl.DataFrame | None:
+        """The partial aggregates of the panes from `low` to before `high` (which may be equal); None without any.
+
+        Stores the new ones of the panes from `keep_from` on, and drops stored ones of earlier panes.
+        """
+        journal = state.journal("open", time=PANE)
+        earlier = journal.rows(low, high) if low < high else None
+        journal.empty(keep_from)
         if frame is not None and frame.height:
-            later = frame.filter(pl.col(PANE) >= kept)
+            later = frame.filter(pl.col(PANE) >= keep_from)
             if later.height:
-                waiting.insert(self.combine(later))
+                journal.insert(self.combine(later))
             panes = frame[PANE].to_numpy()
             if panes.min() < low or panes.max() >= high:
                 frame = frame.filter(pl.col(PANE).is_between(low, high, closed="left"))
-        waiting.compact(kept, self.combine)
-        return together(earlier, frame)
+        journal.compact(keep_from, self.combine)
+        return concat_frames(earlier, frame)
 
     def describe(self) -> str:
-        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.over()}"
+        return describe_aggregation(self.aggregates, self.keys, self.describe_windows())
 
-    def over(self) -> str:
+    def describe_windows(self) -> str:
         """What the aggregates are over, for `describe`."""
         return self.window.describe()
 
 
-def parts_of(aggregates: Sequence[AggregateFunction]) -> list[str]:
-    """The columns of the partial answers."""
+def partial_columns(aggregates: Sequence[AggregateFunction]) -> list[str]:
+    """The columns of the partial aggregates."""
     return [part for aggregate in aggregates for part in aggregate.parts()]
 
 
-def together(*frames: pl.DataFrame | None) -> pl.DataFrame | None:
-    """The rows of those frames that have any, one below the other; None when there are none."""
+def describe_aggregation(aggregates: Sequence[AggregateFunction], keys: Sequence[str], windows: str) -> str:
+    """An aggregation on one line, for `explain`."""
+    what = ", ".join(aggregate.describe() for aggregate in aggregates)
+    return f"{what} per {', '.join(keys) or 'everything'} over {windows}"
+
+
+def concat_frames(*frames: pl.DataFrame | None) -> pl.DataFrame | None:
+    """The rows of all frames; None if there are none."""
     some = [frame for frame in frames if frame is not None and frame.height]
     return pl.concat([frame.select(some[0].columns) for frame in some]) if some else None
 
 
-def _mostly_apart(frame: pl.DataFrame, keys: tuple[str, ...]) -> bool:
+def _is_mostly_distinct(frame: pl.DataFrame, keys: tuple[str, ...]) -> bool:
     """Whether a sample of the rows has few equal keys: then sorting by hash beats a hash table of texts."""
     sample = frame.select(keys).head(4_096)
     return sample.n_unique() * 2 > sample.height

@@ -1,7 +1,7 @@
-"""Partitioners of the user's own: which keys lie together. Pure.
+"""Partition keys as the user declares: by ranges of a column, or by a function. Pure.
 
-Receives the key columns of rows; hands the part of each. The parts are dealt out evenly over the buckets, so the
-keys of a part lie in neighbouring buckets, and with as many slices as parts in one slice each.
+A partitioner returns a part number for each row of key columns. Parts are spread evenly over the buckets, so the keys
+of a part are in neighbouring buckets, and in one slice each if there are as many slices as parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.errors import UserError
 
 @dataclass(frozen=True)
 class ByRange:
-    """Keys from one bound up to the next lie together; `bounds` are in order. Null is with the least."""
+    """Keys from one bound up to the next are one part; `bounds` ascend. Null is in the first part."""
 
     kind: ClassVar[str] = "range-partitioner"
     state_version: ClassVar[int] = 1
@@ -30,8 +30,8 @@ class ByRange:
         return len(self.bounds) + 1
 
     def part_of(self, keys: pl.DataFrame) -> pl.Series:
-        beyond = [(pl.col(self.column) >= bound).fill_null(False).cast(pl.UInt32) for bound in self.bounds]
-        return keys.select(pl.sum_horizontal(beyond).alias("part")).to_series()
+        passed = [(pl.col(self.column) >= bound).fill_null(False).cast(pl.UInt32) for bound in self.bounds]
+        return keys.select(pl.sum_horizontal(passed).alias("part")).to_series()
 
     def __str__(self) -> str:
         return f"ranges of {self.column}"
@@ -39,7 +39,7 @@ class ByRange:
 
 @dataclass(frozen=True, repr=False)
 class ByFunction:
-    """The user's function says the part of each row of key columns."""
+    """The user's function returns the part of each row of key columns."""
 
     kind: ClassVar[str] = "function-partitioner"
     state_version: ClassVar[int] = 1
@@ -74,18 +74,18 @@ class ByFunction:
 
 
 def by_range(column: str, bounds: list[Any]) -> ByRange:
-    """Keys lie together by ranges of one of their columns: `by_range("user", ["f", "m", "t"])` makes four parts."""
+    """Partition by ranges of one key column: `by_range("user", ["f", "m", "t"])` makes four parts."""
     if not bounds or sorted(bounds) != list(bounds):
         raise UserError(
             "BAD_PARTITION",
             "a range partitioner needs bounds in order",
-            hint='As in by_range("user", ["f", "m", "t"]).',
+            hint='For example by_range("user", ["f", "m", "t"]).',
         )
     return ByRange(column, tuple(bounds))
 
 
 def by_function(function: Callable[[pl.DataFrame], pl.Series], parts: int) -> ByFunction:
-    """A function of your own says which keys lie together: from a frame of the key columns to part numbers."""
+    """Partition by a function of your own, from a frame of the key columns to part numbers."""
     if parts < 1:
-        raise UserError("BAD_PARTITION", f"{parts} parts cannot be", hint="Say at least 1.")
+        raise UserError("BAD_PARTITION", f"there cannot be {parts} parts", hint="Declare at least 1.")
     return ByFunction(function, parts)

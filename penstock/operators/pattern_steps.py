@@ -1,6 +1,6 @@
-"""The steps of a pattern: a name and a condition each, over an event and the events that earlier steps took.
+"""The steps of a pattern: each has a name and a condition over an event and the events that earlier steps took.
 
-Receives conditions as the user wrote them; hands, for batches of (event, partial match) pairs, which hold.
+Stages are the steps as the matcher needs them. They evaluate conditions for batches of (event, partial match) pairs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import polars as pl
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PatternStep:
-    """A condition on an event; `absent`: no such event may come here. `"step.column"` names a column of the
-    event that an earlier step took."""
+    """A condition on an event; `absent`: no such event may come here. `"step.column"` is a column of the event that an
+    earlier step took."""
 
     kind: ClassVar[str] = "pattern-step"
     state_version: ClassVar[int] = 1
@@ -28,7 +28,7 @@ class PatternStep:
         return f"step({self.name!r}, {self.condition}{', absent' if self.absent else ''})"
 
     def references(self, earlier: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """The names in the condition that mean a column of an earlier step's event: name to (step, column)."""
+        """The names in the condition that are columns of an earlier step's event: name to (step, column)."""
         found = {}
         for name in self.condition.meta.root_names():
             step, dot, column = name.partition(".")
@@ -36,7 +36,7 @@ class PatternStep:
                 found[name] = (step, column)
         return found
 
-    def own(self, earlier: Sequence[str]) -> set[str]:
+    def own_columns(self, earlier: Sequence[str]) -> set[str]:
         """The columns of the event itself that the condition reads."""
         return set(self.condition.meta.root_names()) - self.references(earlier).keys()
 
@@ -56,13 +56,13 @@ def prev(name: str, column: str) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What a partial match waits for: an event that is `wanted` (None: for its time to pass), and none before it
-    that one of `unwanted` describes."""
+class PatternStage:
+    """What a partial match waits for: an event that is `wanted` (None: the end of its time), with no `unwanted` event
+    before it."""
 
     wanted: PatternStep | None
     unwanted: tuple[PatternStep, ...]
-    #: the names in these conditions that mean a column of an earlier step's event
+    #: the names in these conditions that are columns of an earlier step's event
     references: dict[str, tuple[str, str]]
     #: the columns of the event that these conditions read
     own: tuple[str, ...]
@@ -74,26 +74,25 @@ class Stage:
         return frame.with_columns(_wanted=wanted, _unwanted=unwanted).select("_wanted", "_unwanted")
 
 
-def stages(steps: Sequence[PatternStep]) -> list[Stage]:
-    """The stages of a pattern: one a step that takes an event, and a last one if something must be absent at the
-    end."""
-    found: list[Stage] = []
+def build_stages(steps: Sequence[PatternStep]) -> list[PatternStage]:
+    """The stages of a pattern: one per step that takes an event, and a last one if the last step is an absence."""
+    stages: list[PatternStage] = []
     unwanted: list[PatternStep] = []
     taken: list[str] = []
     for one in steps:
         if one.absent:
             unwanted.append(one)
             continue
-        found.append(_stage(one, unwanted, taken))
+        stages.append(_stage(one, unwanted, taken))
         taken.append(one.name)
         unwanted = []
     if unwanted:
-        found.append(_stage(None, unwanted, taken))
-    return found
+        stages.append(_stage(None, unwanted, taken))
+    return stages
 
 
-def _stage(wanted: PatternStep | None, unwanted: Sequence[PatternStep], taken: Sequence[str]) -> Stage:
+def _stage(wanted: PatternStep | None, unwanted: Sequence[PatternStep], taken: Sequence[str]) -> PatternStage:
     conditions = [*unwanted, *([] if wanted is None else [wanted])]
     references = {name: place for one in conditions for name, place in one.references(taken).items()}
-    own = sorted({name for one in conditions for name in one.own(taken)})
-    return Stage(wanted, tuple(unwanted), references, tuple(own))
+    own = sorted({name for one in conditions for name in one.own_columns(taken)})
+    return PatternStage(wanted, tuple(unwanted), references, tuple(own))

@@ -1,12 +1,12 @@
 """Cartesian product over time: every pair of a left and a right row near each other in time that passes a predicate.
 
-Receives rows of both sides, dealt out over a grid of buckets in which every pair meets once (StreamCloud, IV.A.b);
-hands a row a pair, with the later of the two times, in the epoch in which the second of them came.
-State: `left` and `right`, journals of the rows that a row still to come may pair with; a row is there once for
-every bucket of its side of the grid.
+Rows of both sides are routed over a grid of buckets in which every pair meets once (StreamCloud, IV.A.b). The operator
+emits one row per pair, with the later of the two times, in the epoch of the second row.
+State: `left` and `right`, journals of the rows that a future row may pair with. A row is stored once for every bucket
+of its side of the grid.
 
-A new left row meets the right rows kept and new, a new right row the left rows kept: so every pair is found once,
-however epochs are cut. Both sides lie in order of time, so a row's partners are a range.
+A new left row meets the stored and the new right rows; a new right row meets the stored left rows. So every pair is
+found once, however epochs are cut. Both sides are sorted by time, so a row's partners are a range.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Condition, taken
-from penstock.operators.pairing import Ints, Stretch
-from penstock.operators.pairs import Matcher, within
+from penstock.operators.join_candidates import Ints, SortedRows
+from penstock.operators.join_columns import JoinCondition, gather_columns
+from penstock.operators.product_pairs import PairFinder, ranges_within
 from penstock.operators.routing import Grid, Route
-from penstock.operators.strict import placed
+from penstock.operators.strict import add_position
 from penstock.state.buckets import HASH
-from penstock.state.collection import Journal
+from penstock.state.journal import Journal
 
 _ENDLESS = 2**63 - 1
-#: into how many parts of its time what waits is cut, at least
+#: the least number of parts, by time, of a compacted journal
 _PARTS = 2
 
 
 class Ties(Enum):
-    """What becomes of a pair whose rows share their place, where each pair of different rows is wanted once."""
+    """What to do with a pair whose rows share their position, where each pair of different rows is wanted once."""
 
     DROPPED = 0
     KEPT = 1
-    #: equal rows that came together meet each other all ways: one way is kept
+    #: equal rows of one epoch meet each other both ways: one way is kept
     HALVED = 2
 
 
@@ -69,14 +69,14 @@ class Product(Operator):
     right: tuple[str, ...]
     before: int
     after: int
-    condition: Condition | None = None
+    condition: JoinCondition | None = None
     distinct: bool = False
 
     keys = ()
     ports = 2
 
     @property
-    def by_place(self) -> bool:
+    def needs_position(self) -> bool:
         return self.distinct
 
     def route(self, port: int = 0) -> Route:
@@ -86,8 +86,8 @@ class Product(Operator):
         return set(self.right if port else self.left)
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        # the place deals the rows out over the grid
-        return placed(frame).select(*ORDER, *(self.right if port else self.left))
+        # the position spreads the rows over the grid
+        return add_position(frame).select(*ORDER, *(self.right if port else self.left))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         left, right = (self._new(frame, port) for port, frame in enumerate(inputs))
@@ -96,65 +96,65 @@ class Product(Operator):
         if left is not None:
             sides = [] if right is None else [(right, Ties.HALVED)]
             runs = rights.runs(progress.before - self.before, _ENDLESS)
-            sides += [(Stretch.of(run), Ties.DROPPED) for run in runs]
-            found += self._paired(left, sides, state)
+            sides += [(SortedRows.of(run), Ties.DROPPED) for run in runs]
+            found += self._join(left, sides, state)
         if right is not None:
             runs = lefts.runs(progress.before - self.after, _ENDLESS)
-            found += self._paired(right, [(Stretch.of(run), Ties.KEPT) for run in runs], state, turned=True)
+            found += self._join(right, [(SortedRows.of(run), Ties.KEPT) for run in runs], state, swapped=True)
         # a row stays while one still to come may be near enough to it
-        _put_by(lefts, left, progress.after - self.after)
-        _put_by(rights, right, progress.after - self.before)
+        _store(lefts, left, progress.after - self.after)
+        _store(rights, right, progress.after - self.before)
         return {"": pl.concat(found) if found else None}
 
-    def _new(self, frame: pl.DataFrame | None, port: int) -> Stretch | None:
-        """The rows that came, with what is kept of them: their place only where it is asked about."""
+    def _new(self, frame: pl.DataFrame | None, port: int) -> SortedRows | None:
+        """The new rows, with the columns to store; their position only if it matters."""
         if frame is None or not frame.height:
             return None
         place = [name for name in (PARTITION, SEQUENCE, INPUT) if self.distinct and name in frame.columns]
-        return Stretch.sorted(frame.select(HASH, TIME, *place, *(self.right if port else self.left)))
+        return SortedRows.sorted(frame.select(HASH, TIME, *place, *(self.right if port else self.left)))
 
-    def _paired(
+    def _join(
         self,
-        outer: Stretch,
-        sides: list[tuple[Stretch, Ties]],
+        outer: SortedRows,
+        sides: list[tuple[SortedRows, Ties]],
         state: SliceState,
         *,
-        turned: bool = False,
+        swapped: bool = False,
     ) -> Iterator[pl.DataFrame]:
-        """The rows of the pairs of outer rows with those of several sides; `turned` if the outer are the right ones."""
+        """Join outer rows with the rows of several sides; `swapped` if the outer rows are the right ones."""
         before = 0 if self.distinct else self.before
-        below, above = (self.after, before) if turned else (before, self.after)
+        below, above = (self.after, before) if swapped else (before, self.after)
         matcher = None
         for inner, ties in sides:
-            low, high = within(outer, inner, state.bucket_count, below, above)
-            matcher = matcher or Matcher(outer.rows, self.condition, inner.rows.schema)
-            ones, others = matcher.pairs(inner.rows, low, high)
-            left, right = (inner.rows, outer.rows) if turned else (outer.rows, inner.rows)
-            lefts, rights = (others, ones) if turned else (ones, others)
+            low, high = ranges_within(outer, inner, state.bucket_count, below, above)
+            matcher = matcher or PairFinder(outer.rows, self.condition, inner.rows.schema)
+            ones, others = matcher.find(inner.rows, low, high)
+            left, right = (inner.rows, outer.rows) if swapped else (outer.rows, inner.rows)
+            lefts, rights = (others, ones) if swapped else (ones, others)
             if self.distinct and len(lefts):
                 lefts, rights = _earlier_first(left, right, lefts, rights, ties)
             if len(lefts):
-                yield joined(left, right, lefts, rights, self.left, self.right)
+                yield join_pairs(left, right, lefts, rights, self.left, self.right)
 
     def describe(self) -> str:
-        span = reach(self.after if self.distinct else self.before, self.after)
+        span = describe_span(self.after if self.distinct else self.before, self.after)
         different = " of different rows" if self.distinct else ""
-        return f"product{different} {span}{said(self.condition)}"
+        return f"product{different} {span}{describe_condition(self.condition)}"
 
 
-def reach(before: int, after: int) -> str:
-    """A window of time as `explain` says it."""
+def describe_span(before: int, after: int) -> str:
+    """A span of time, for `explain`."""
     if before == after:
         return f"within {spelled(after)}"
     return f"from {spelled(before)} before to {spelled(after)} after"
 
 
-def said(condition: Condition | None) -> str:
-    """A condition as `explain` says it."""
+def describe_condition(condition: JoinCondition | None) -> str:
+    """A condition, for `explain`."""
     return f" where {condition.text}" if condition else ""
 
 
-def joined(
+def join_pairs(
     left: pl.DataFrame,
     right: pl.DataFrame,
     lefts: Ints,
@@ -164,11 +164,11 @@ def joined(
 ) -> pl.DataFrame:
     """The rows of pairs: the columns of both, and the later time."""
     later = np.maximum(left[TIME].to_numpy()[lefts], right[TIME].to_numpy()[rights])
-    mine, theirs = taken(left, left_names, lefts), taken(right, right_names, rights)
+    mine, theirs = gather_columns(left, left_names, lefts), gather_columns(right, right_names, rights)
     return pl.DataFrame([pl.Series(TIME, later), *mine, *theirs])
 
 
-def _put_by(journal: Journal, new: Stretch | None, floor: int) -> None:
+def _store(journal: Journal, new: SortedRows | None, floor: int) -> None:
     if new is not None:
         rows = new.rows.filter(pl.col(TIME) >= floor)
         if rows.height:
@@ -183,9 +183,11 @@ def _earlier_first(
     """The pairs whose left row comes first in the total order."""
     places = [name for name in (TIME, PARTITION, SEQUENCE, INPUT) if name in left.columns]
     equal, earlier = np.ones(len(lefts), dtype=bool), np.zeros(len(lefts), dtype=bool)
-    mine, others = (pl.DataFrame(taken(side, places, at)) for side, at in ((left, lefts), (right, rights)))
+    mine, theirs = (
+        pl.DataFrame(gather_columns(side, places, at)) for side, at in ((left, lefts), (right, rights))
+    )
     for name in places:
-        one, other = mine[name].to_numpy(), others[name].to_numpy()
+        one, other = mine[name].to_numpy(), theirs[name].to_numpy()
         earlier |= equal & (one < other)
         equal &= one == other
     if ties is Ties.KEPT:

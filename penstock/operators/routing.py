@@ -1,13 +1,13 @@
-"""Routes: how rows find the buckets, and so the slices, of the operator they are for. Pure.
+"""Route rows to the buckets, and so the slices, of their operator: compute the column `_hash`. Pure.
 
-Receives rows as the sender has them; hands them with `_hash`, whose upper bits are the bucket. What stands in
-`_hash` decides where a row's state lives, so a route is part of the state's format.
+The upper bits of `_hash` are the bucket. `_hash` decides where a row's state is, so a route is part of the state's
+format.
 
-- by key: equal keys meet; a partitioner of the user's own may say which keys lie together
-- round-robin: evenly, wherever; for work without memory
+- by key: equal keys meet; a user's partitioner may decide which keys are together
+- round-robin: evenly over all buckets, for work without state
 - broadcast: every slice gets every row
-- grid: of two inputs every pair of rows meets in exactly one bucket (StreamCloud, IV.A.b)
-- forward: rows stay in their slice; the compiler says so on the edge where the key is already the partitioning
+- grid: every pair of rows of two inputs meets in exactly one bucket (StreamCloud, IV.A.b)
+- forward: rows stay in their slice; the compiler declares it on an edge whose key is the partitioning already
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _EARLIEST = np.int64(2**62)
 
 
 class Partitioner(Protocol):
-    """The user's own way to say which keys lie together."""
+    """A user's rule for which keys are together."""
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
 
     def part_of(self, keys: pl.DataFrame) -> pl.Series:
         """The part of each row of key columns, 0 to parts - 1."""
 
 
 class Route(ABC):
-    """How rows find their buckets."""
+    """Assigns rows to buckets."""
 
     #: every slice gets every row
-    everywhere: bool = False
+    is_broadcast: bool = False
 
     @abstractmethod
-    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+    def add_hash(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
         """The rows with `_hash`; a row may become several."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What `explain` says after "exchange"."""
+        """What `explain` prints after "exchange"."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ByKey(Route):
     keys: tuple[str, ...]
     partitioner: Partitioner | None = None
 
-    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+    def add_hash(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
         if HASH not in rows.columns:  # reduced rows have it already
             rows = with_hash(rows, self.keys)
         if self.partitioner is None or self.partitioner.parts == 1:
@@ -77,11 +77,11 @@ class ByKey(Route):
 
 @dataclass(frozen=True)
 class RoundRobin(Route):
-    """Evenly over all buckets, wherever."""
+    """Spreads rows evenly over all buckets."""
 
-    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
-        turns = np.arange(1, rows.height + 1, dtype=np.uint64) * _GOLDEN
-        return rows.with_columns(pl.Series(HASH, turns))
+    def add_hash(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+        spread = np.arange(1, rows.height + 1, dtype=np.uint64) * _GOLDEN
+        return rows.with_columns(pl.Series(HASH, spread))
 
     def describe(self) -> str:
         return "round-robin"
@@ -91,9 +91,9 @@ class RoundRobin(Route):
 class Broadcast(Route):
     """Every slice gets every row."""
 
-    everywhere = True
+    is_broadcast = True
 
-    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+    def add_hash(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
         return rows.with_columns(pl.lit(0, pl.UInt64).alias(HASH))
 
     def describe(self) -> str:
@@ -102,27 +102,27 @@ class Broadcast(Route):
 
 @dataclass(frozen=True)
 class Grid(Route):
-    """One side of a grid of cells: a left row lies in all cells of its grid row, a right one in all cells of
-    its grid column, so a left and a right row meet in exactly one cell.
+    """One side of a grid of cells. A left row goes to all cells of its grid row, a right row to all cells of its grid
+    column, so a left and a right row meet in exactly one cell.
 
-    A cell is one bucket; of many buckets only `cells` are used, evenly spaced, because a row is copied as often
-    as its side of the grid has cells. Within a bucket the hash follows the rows' time, so runs of state are in
-    order of time.
+    A cell is one bucket. Of many buckets only `cells` are used, evenly spaced, because every row is copied to all cells
+    of its grid row or column. Within a bucket the hash ascends with the rows' time, so runs of state are sorted by
+    time.
     """
 
     left: bool
     cells: int = 16
 
-    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+    def add_hash(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
         bits = buckets.bit_length() - 1
         high, low = grid_bits(min(buckets, self.cells))
         own, other = (high, low) if self.left else (low, high)
-        spread = _places(rows)
+        spread = _spread_positions(rows)
         mine = spread >> np.uint64(64 - own) if own else np.zeros(rows.height, dtype=np.uint64)
         every = np.arange(1 << other, dtype=np.uint64)
         down, across = (mine[:, None], every[None, :]) if self.left else (every[None, :], mine[:, None])
         cell = ((down << np.uint64(low)) | across).ravel()
-        # 63 bits tell every time there can be; a bucket's number takes their place from the top
+        # 63 bits hold any time; the bucket's number replaces the upper ones
         time = (rows["_time"].to_numpy() + _EARLIEST).view(np.uint64) >> np.uint64(max(0, bits - 1))
         hashed = np.repeat(time, 1 << other)
         if bits:
@@ -135,13 +135,13 @@ class Grid(Route):
 
 
 def grid_bits(buckets: int) -> tuple[int, int]:
-    """How the bits of a cell's number are shared between the grid's rows and columns."""
+    """How many bits of a cell's number are for the grid's rows and columns."""
     bits = buckets.bit_length() - 1
     return (bits + 1) // 2, bits // 2
 
 
-def _places(rows: pl.DataFrame) -> npt.NDArray[np.uint64]:
-    """Evenly spread numbers made of the rows' places in the log, the same wherever the log is cut."""
+def _spread_positions(rows: pl.DataFrame) -> npt.NDArray[np.uint64]:
+    """Evenly spread numbers made of the rows' positions in the log, the same wherever the log is cut."""
     names: Sequence[str] = [name for name in ("_time", "_partition", "_sequence") if name in rows.columns]
     mixed = np.zeros(rows.height, dtype=np.uint64)
     for name in names:

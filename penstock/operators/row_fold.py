@@ -1,9 +1,8 @@
-"""A user's function over the rows of each key, one after the other, with a state per key.
+"""Call a user's function for every row of each key in strict order, with a state per key.
 
-Receives events in strict order; hands what the function tells.
-State: `states`, per key its state as bytes and when the key was last seen.
-
-The one operator that handles events one by one in Python: convenient, and slow.
+The output is the rows that the function emits. This is the one operator that processes events one by one in Python:
+convenient, and slow.
+State: `states`, each key's state as bytes and the time of its last event.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.custom import failed, not_serializable
+from penstock.operators.custom import not_serializable_error, user_code_error
 from penstock.operators.identity import NOT_STATE
-from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of, told_apart
+from penstock.operators.strict import Ordered, StrictOperator, number_siblings, position_columns, take_ordered
 from penstock.state import plain
 from penstock.state.buckets import HASH
 
 _STATE, _SEEN = "_state", "_seen"
 
-#: state, row, a function that tells a row; hands the state after
+#: from a state, a row, and a function that emits a row, to the next state
 RowFunction = Callable[[Any, dict[str, Any], Callable[[Mapping[str, Any]], None]], Any]
 
 
 @dataclass(frozen=True)
 class RowFold(StrictOperator):
-    """Calls `function` for every event with its key's state, which is `initial` at first, and again when the key
-    was not seen for longer than `forget_after` microseconds."""
+    """Calls `function` for every event with its key's state. The state is `initial` at first, and again after the key
+    had no event for longer than `forget_after` microseconds."""
 
     kind: ClassVar[str] = "row-fold"
     state_version: ClassVar[int] = 1
@@ -56,47 +55,48 @@ class RowFold(StrictOperator):
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         states = state.table("states", keys=self.keys, time=_SEEN)
-        useless = None if self.forget_after is None else progress.before - self.forget_after
-        if useless is not None:
-            states.expire(useless)
-        states.compact(useless)
-        ordered = in_order(frame, self.keys, state, progress)
+        expired = None if self.forget_after is None else progress.before - self.forget_after
+        if expired is not None:
+            states.expire(expired)
+        states.compact(expired)
+        ordered = take_ordered(frame, self.keys, state, progress)
         if ordered is None:
             return None
         heads = ordered.rows.select(HASH, *self.keys).filter(pl.Series(ordered.first))
         before = states.lookup(heads, [_STATE, _SEEN])
-        told, at, after = self._folded(ordered, before)
+        emitted, at, after = self._fold(ordered, before)
         last = pl.col(TIME).alias(_SEEN)
         states.insert(
             ordered.rows.filter(pl.Series(ordered.last))
             .select(HASH, *self.keys, last)
             .with_columns(pl.Series(_STATE, after, dtype=pl.Binary))
         )
-        if not told:
+        if not emitted:
             return None
-        # rows told at one event follow one another
-        return told_apart(ordered.rows.select(place_of(ordered.rows))[np.array(at)].hstack(self._frame(told)))
+        # rows emitted at one event follow one another
+        positions = ordered.rows.select(position_columns(ordered.rows))[np.array(at)]
+        return number_siblings(positions.hstack(self._frame(emitted)))
 
-    def _folded(
+    def _fold(
         self, ordered: Ordered, before: pl.DataFrame
     ) -> tuple[list[Mapping[str, Any]], list[int], list[bytes]]:
-        """The rows told, the events they were told at, and the states of all keys after."""
-        told: list[Mapping[str, Any]] = []
+        """The rows emitted, the event of each, and the states of all keys afterwards."""
+        emitted: list[Mapping[str, Any]] = []
         at: list[int] = []
         after: list[bytes] = []
         stored, seen = before[_STATE].to_list(), before[_SEEN].to_list()
         times = ordered.rows[TIME].to_list()
         rows = ordered.rows.select(*dict.fromkeys((*self.keys, *self.columns))).iter_rows(named=True)
-        fresh, state, key = self._kept(self.initial), None, -1
+        fresh, state, key = self._to_bytes(self.initial), None, -1
 
         def emit(row: Mapping[str, Any]) -> None:
-            told.append(dict(row))
+            emitted.append(dict(row))
 
         try:
             for number, (row, first) in enumerate(zip(rows, ordered.first.tolist(), strict=True)):
                 if first:
                     if key >= 0:
-                        after.append(self._kept(state))
+                        after.append(self._to_bytes(state))
                     key += 1
                     data, last = stored[key], seen[key]
                     state = plain.from_bytes(fresh if data is None else data)
@@ -109,37 +109,37 @@ class RowFold(StrictOperator):
                 ):
                     state = plain.from_bytes(fresh)
                 state = self.function(state, row, emit)
-                if len(told) > len(at):
-                    at.extend([number] * (len(told) - len(at)))
+                if len(emitted) > len(at):
+                    at.extend([number] * (len(emitted) - len(at)))
         except Exception as failure:
             code = getattr(self.function, "__code__", None)
-            raise failed(failure, () if code is None else (code,), self.name) from failure
-        after.append(self._kept(state))
-        return told, at, after
+            raise user_code_error(failure, () if code is None else (code,), self.name) from failure
+        after.append(self._to_bytes(state))
+        return emitted, at, after
 
-    def _kept(self, state: Any) -> bytes:
+    def _to_bytes(self, state: Any) -> bytes:
         try:
             return plain.to_bytes(state)
         except TypeError as failure:
-            raise not_serializable(self.name, state, str(failure)) from failure
+            raise not_serializable_error(self.name, state, str(failure)) from failure
 
-    def _frame(self, told: list[Mapping[str, Any]]) -> pl.DataFrame:
-        if lost := sorted({name for row in told for name in self.outgoing if name not in row}):
+    def _frame(self, emitted: list[Mapping[str, Any]]) -> pl.DataFrame:
+        if missing := sorted({name for row in emitted for name in self.outgoing if name not in row}):
             raise UserError(
                 "EMITTED_WRONG_COLUMNS",
-                f"{self.name} told rows without the columns {', '.join(lost)}",
-                hint="Tell all columns of the schema; a value may be None.",
+                f"{self.name} emitted rows without the columns {', '.join(missing)}",
+                hint="Emit all columns of the schema; a value may be None.",
             )
         try:
             return pl.DataFrame(
-                {name: [row[name] for row in told] for name in self.outgoing}, schema=dict(self.outgoing)
+                {name: [row[name] for row in emitted] for name in self.outgoing}, schema=dict(self.outgoing)
             )
         except (TypeError, pl.exceptions.PolarsError) as failure:
             raise UserError(
                 "EMITTED_WRONG_COLUMNS",
-                f"{self.name} told values that do not fit the schema",
+                f"{self.name} emitted values that do not fit the schema",
                 detail=str(failure),
-                hint="The schema says "
+                hint="The schema declares "
                 + ", ".join(f"{name} {dtype}" for name, dtype in self.outgoing.items())
                 + ": convert the values, or declare other types in apply_rows.",
             ) from failure

@@ -1,9 +1,8 @@
-"""Top-k: every slice keeps the best of its buckets; the gather makes one answer of the slices' answers.
+"""Rank rows: every slice selects the best of its buckets, and the gather merges the slices' candidates.
 
-Receives the rows of an aggregate; hands the k best rows of each window, or of the running totals whenever
-the answer changed.
-State: `best`, the k best rows of every bucket, so that the buckets can be dealt out anew at any epoch.
-Ties are broken by key.
+The input is the rows of an aggregate. The output is the k best rows of each window, or of running totals whenever the
+ranking changes. Ties are broken by key.
+State: `best`, the k best rows of every bucket, so that buckets can migrate between slices at any epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from penstock.state.buckets import HASH, buckets_of
 
 _BUCKET = "_bucket"
 
-#: all rows of the slice as they stood at an instant
+#: all rows of the slice as of an instant
 Refill = Callable[[int], pl.DataFrame]
 
 
@@ -27,8 +26,8 @@ Refill = Callable[[int], pl.DataFrame]
 class TopK:
     """The `k` rows with the greatest (or least) `by`.
 
-    `keys` tell rows apart. `running`: rows are totals that replace their key's former row; else every
-    window stands for itself. `changes_only`: an answer equal to the one before it is not told again.
+    `keys` identify rows. `running`: rows are totals that replace their key's former row; else every window is ranked
+    by itself. `changes_only`: a ranking equal to the one before it is not emitted.
     """
 
     kind: ClassVar[str] = "top"
@@ -43,7 +42,7 @@ class TopK:
 
     @property
     def when(self) -> tuple[str, ...]:
-        """The columns that say of when an answer is; others of these names are the user's own."""
+        """The columns that date a ranking; others of these names are the user's own."""
         return ("as_of",) if self.running else ("window_start", "window_end")
 
     def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -53,10 +52,12 @@ class TopK:
 
     # -- on a slice ------------------------------------------------------------------------------
 
-    def local(self, rows: pl.DataFrame | None, state: SliceState, refill: Refill) -> pl.DataFrame | None:
-        """The slice's candidates: at each instant its best rows.
+    def process_slice(
+        self, rows: pl.DataFrame | None, state: SliceState, refill: Refill
+    ) -> pl.DataFrame | None:
+        """The slice's candidates: its best rows at each instant.
 
-        For running totals only where they changed, and as they stood before the epoch at the instant `NEVER`.
+        For running totals only where they changed, and as they were before the epoch, at the instant `NEVER`.
         """
         if rows is not None and not rows.height:
             rows = None
@@ -64,52 +65,55 @@ class TopK:
             return None if rows is None else self.candidates(rows)
         stored = state.table("best", keys=self.keys)
         best = before = stored.all()
-        told = [self._told(best, NEVER)] if best is not None else []
+        rankings = [self._rank(best, NEVER)] if best is not None else []
         if rows is not None:
-            steady = best is not None and self._steady(rows, best)
+            only_rises = best is not None and self._only_rises(rows, best)
             rows = self._with_bucket(rows, state)
-            if steady and best is not None and self.changes_only:
+            if only_rises and best is not None and self.changes_only:
                 rows = self._promising(rows, best)
             for step in rows.sort(TIME).partition_by(TIME, maintain_order=True):
                 instant: int = step[TIME][0]
-                if best is not None and not steady and self._worsened(step, best):
+                if best is not None and not only_rises and self._has_worse(step, best):
                     best = self._best(self._with_bucket(refill(instant), state), _BUCKET)
                 else:
-                    best = self._improved(best, step.drop(TIME))
-                answer = self._told(best, instant)
-                if not (self.changes_only and told and told[-1].drop(TIME).equals(answer.drop(TIME))):
-                    told.append(answer)
+                    best = self._replace_rows(best, step.drop(TIME))
+                ranking = self._rank(best, instant)
+                if not (
+                    self.changes_only and rankings and rankings[-1].drop(TIME).equals(ranking.drop(TIME))
+                ):
+                    rankings.append(ranking)
         if best is not None and best is not before:
             stored.empty()
             stored.insert(best)
-        return pl.concat(told) if told else None
+        return pl.concat(rankings) if rankings else None
 
     def candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
         """A slice's best rows of every window."""
         return self._best(rows, TIME)
 
-    def _improved(self, best: pl.DataFrame | None, step: pl.DataFrame) -> pl.DataFrame:
-        """The best rows per bucket once some keys have new totals."""
+    def _replace_rows(self, best: pl.DataFrame | None, step: pl.DataFrame) -> pl.DataFrame:
+        """The best rows per bucket after some keys got new totals."""
         if best is not None:
-            kept = best.join(step, on=self._identity, how="anti", nulls_equal=True)
-            step = pl.concat([kept, step.select(kept.columns)])
+            others = best.join(step, on=self._identity, how="anti", nulls_equal=True)
+            step = pl.concat([others, step.select(others.columns)])
         return self._best(step, _BUCKET)
 
-    def _steady(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
-        """Whether no row of the epoch is worse than an earlier one of its key: then rows only ever rise.
+    def _only_rises(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
+        """Whether no row of the epoch is worse than an earlier one of its key.
 
-        An aggregate gives the rows of a key next to each other, in order of time.
+        An aggregate returns the rows of a key next to each other, in order of time.
         """
-        if self._worsened(rows, best):
+        if self._has_worse(rows, best):
             return False
         hashes, values = rows[HASH], rows[self.by]
         fell = values[1:] < values[:-1] if self.descending else values[1:] > values[:-1]
         fell = fell.fill_null(False) | (values[1:].is_null() & values[:-1].is_not_null())
         return not ((hashes[1:] == hashes[:-1]) & fell).any()
 
-    def _worsened(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
-        known = rows[HASH].is_in(best[HASH].implode())  # few rows: spares a hash table of all keys
-        met = (
+    def _has_worse(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
+        """Whether a row is worse than the best row of its key."""
+        known = rows[HASH].is_in(best[HASH].implode())  # few rows: saves a hash table of all keys
+        pairs = (
             rows.select(*self._identity, self.by)
             .filter(known)
             .join(
@@ -118,22 +122,22 @@ class TopK:
                 nulls_equal=True,
             )
         )
-        return bool(met.select(self.worse(pl.col(self.by), pl.col("_was")).any()).item())
+        return bool(pairs.select(self.is_worse(pl.col(self.by), pl.col("_was")).any()).item())
 
-    def worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
-        """Whether a value ranks below a former one; null ranks below everything."""
+    def is_worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
+        """Whether a value ranks below a former one. Null ranks below everything."""
         below = value < was if self.descending else value > was
         return below | (value.is_null() & was.is_not_null())
 
     @property
     def _identity(self) -> list[str]:
-        """What tells rows apart: their keys, and the hash so that there is something without keys."""
+        """What identifies rows: their keys, and the hash, because there may be no keys."""
         return [HASH, *self.keys]
 
     def _promising(self, rows: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
-        """Leave out rows that cannot enter their bucket's best, where those can only get better."""
+        """The rows that may enter their bucket's best, where those can only get better."""
         bar = pl.col(self.by).min() if self.descending else pl.col(self.by).max()
-        # a null is beaten by anything, so a bucket's nulls count as free places
+        # any value beats a null, so a bucket's nulls count as free ranks
         bars = best.group_by(_BUCKET).agg(bar.alias("_bar"), pl.col(self.by).count().alias("_held"))
         value = pl.col(self.by)
         passes = value >= pl.col("_bar") if self.descending else value <= pl.col("_bar")
@@ -147,7 +151,7 @@ class TopK:
         buckets = buckets_of(rows[HASH].to_numpy(), state.bucket_count)
         return rows.with_columns(pl.Series(_BUCKET, buckets, dtype=pl.UInt16))
 
-    def _told(self, best: pl.DataFrame, instant: int) -> pl.DataFrame:
+    def _rank(self, best: pl.DataFrame, instant: int) -> pl.DataFrame:
         top = self._best(best.drop(_BUCKET).with_columns(pl.lit(instant, pl.Int64).alias(TIME)), TIME)
         return top.drop(HASH).select(TIME, pl.exclude(TIME))
 
@@ -167,26 +171,26 @@ class TopK:
     def gather(
         self, candidates: Sequence[pl.DataFrame], last: pl.DataFrame | None
     ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-        """The rows to put out, and the last answer told, from the candidates of all slices."""
+        """The rows to emit, and the last ranking emitted, from the candidates of all slices."""
         frames = [frame for frame in candidates if frame.height]
         if not frames:
             return None, last
-        answers = [
+        rankings = [
             (step[TIME][0], step)
-            for step in self._put_together(frames).partition_by(TIME, maintain_order=True)
+            for step in self._merge_slices(frames).partition_by(TIME, maintain_order=True)
             if step[TIME][0] != NEVER
         ]
         out = []
-        for instant, answer in answers:
-            rows = answer.drop(TIME, HASH, *self.when, strict=False)
+        for instant, ranking in rankings:
+            rows = ranking.drop(TIME, HASH, *self.when, strict=False)
             if self.changes_only and last is not None and rows.equals(last):
                 continue
             last = rows
             if self.running:
                 as_of = pl.lit(instant + 1).cast(pl.Datetime("us")).dt.replace_time_zone("UTC").alias("as_of")
-                answer = answer.with_columns(as_of)
+                ranking = ranking.with_columns(as_of)
             rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int32).alias("rank")
-            out.append(answer.drop(HASH, strict=False).with_columns(rank))
+            out.append(ranking.drop(HASH, strict=False).with_columns(rank))
         if not out:
             return None, last
         rows = pl.concat(out)
@@ -194,13 +198,13 @@ class TopK:
             TIME, *self.schema({n: t for n, t in rows.schema.items() if n not in (TIME, "rank")})
         ), last
 
-    def merged(self, candidates: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
-        """The candidates of several slices as those of one."""
+    def merge(self, candidates: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
+        """Merge the candidates of several slices into one frame of candidates."""
         frames = [frame for frame in candidates if frame.height]
-        return self._put_together(frames) if frames else None
+        return self._merge_slices(frames) if frames else None
 
-    def _put_together(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
-        """At each instant at which some slice told something: the best of what all slices last told."""
+    def _merge_slices(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """At each instant at which some slice has candidates: the best of the latest candidates of all slices."""
         if not self.running:
             return self._best(pl.concat(frames), TIME)
         steps: dict[int, dict[int, pl.DataFrame]] = {}
@@ -208,14 +212,14 @@ class TopK:
             for step in frame.partition_by(TIME, maintain_order=True):
                 steps.setdefault(step[TIME][0], {})[slice_] = step
         latest: dict[int, pl.DataFrame] = {}
-        answers = []
+        rankings = []
         for instant in sorted(steps):
             latest |= steps[instant]
             together = pl.concat(latest.values()).with_columns(pl.lit(instant, pl.Int64).alias(TIME))
-            answers.append(self._best(together, TIME))
-        return pl.concat(answers)
+            rankings.append(self._best(together, TIME))
+        return pl.concat(rankings)
 
     def describe(self) -> str:
         order = "greatest" if self.descending else "least"
-        told = ", told when it changes" if self.changes_only else ""
-        return f"top {self.k} by {order} {self.by}{told}"
+        emission = ", emitted when it changes" if self.changes_only else ""
+        return f"top {self.k} by {order} {self.by}{emission}"

@@ -1,4 +1,4 @@
-"""An application: named outputs over streams, everything one engine runs. Building it runs nothing."""
+"""`app` and `output`: an application is named outputs over streams. Building it runs nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
+from penstock.origin import Origin, here
 from penstock.query import logical
-from penstock.query.origin import Origin, here
-from penstock.query.rows import stream_given
+from penstock.query.rows import require_stream
 from penstock.sinks.contract import Sink
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def output(name: str, rows: Stream, *sinks: Sink, recovery: Semantics | str | None = None) -> logical.Output:
-    """A named result and where it goes. `recovery`: what it may lose or repeat when the engine comes back after a loss
-    (precise, rollback, gap or amnesia); as the engine's settings say where it is left out."""
+    """A named result and its sinks. `recovery`: what it may lose or repeat after a crash (precise, rollback, gap or
+    amnesia); if not given, what the engine's settings say."""
     origin = here()
     if not isinstance(name, str) or not name.replace("_", "").replace("-", "").isalnum():
         raise UserError(
@@ -27,21 +27,21 @@ def output(name: str, rows: Stream, *sinks: Sink, recovery: Semantics | str | No
             where=str(origin),
             hint='Use letters, digits, - and _, as in ps.output("top_pages", rows, ps.jsonl("out/top")).',
         )
-    node = stream_given(rows, origin, f"the output {name!r}").node
+    node = require_stream(rows, origin, f"the output {name!r}").node
     for sink in sinks:
         if not isinstance(sink, Sink):
             raise UserError(
                 "NOT_A_SINK",
-                f"{sink!r} is nowhere rows can go",
+                f"{sink!r} is not a sink",
                 where=str(origin),
-                hint=_sink_for(sink),
+                hint=_sink_hint(sink),
             )
-    kept = None if recovery is None else _semantics(recovery, origin)
-    return logical.Output(name, node, sinks, origin, kept)
+    semantics = None if recovery is None else _semantics(recovery, origin)
+    return logical.Output(name, node, sinks, origin, semantics)
 
 
 def app(name: str, *outputs: logical.Output) -> logical.App:
-    """Everything one engine runs."""
+    """An application: everything that one engine runs."""
     origin = here()
     for one in outputs:
         if not isinstance(one, logical.Output):
@@ -49,9 +49,9 @@ def app(name: str, *outputs: logical.Output) -> logical.App:
                 "NOT_AN_OUTPUT",
                 f"an app is made of outputs, but this is a {type(one).__name__}",
                 where=str(origin),
-                hint=f'Name each result and say where it goes: ps.app({name!r}, ps.output("rows", ..., ps.console())).',
+                hint=f'Name each result and its sinks: ps.app({name!r}, ps.output("rows", ..., ps.console())).',
             )
-    _named_once([out.name for out in outputs], origin)
+    _check_output_names([out.name for out in outputs], origin)
     return logical.App(name, outputs)
 
 
@@ -67,7 +67,7 @@ def _semantics(given: object, origin: Origin) -> Semantics:
     )
 
 
-def _named_once(names: list[str], origin: Origin) -> None:
+def _check_output_names(names: list[str], origin: Origin) -> None:
     doubled = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if not names or doubled:
         raise UserError(
@@ -80,12 +80,9 @@ def _named_once(names: list[str], origin: Origin) -> None:
         )
 
 
-def _sink_for(given: object) -> str:
-    """What the user may have meant."""
+def _sink_hint(given: object) -> str:
     if isinstance(given, str) and given.endswith((".db", ".sqlite")):
-        return f"Say what is written there: ps.sqlite({given!r})."
+        return f"Use ps.sqlite({given!r})."
     if isinstance(given, str):
-        return (
-            f"Say what is written there: ps.jsonl({given!r}), ps.parquet({given!r}) or ps.sqlite({given!r})."
-        )
+        return f"Use ps.jsonl({given!r}), ps.parquet({given!r}) or ps.sqlite({given!r})."
     return "Use ps.jsonl(...), ps.parquet(...), ps.sqlite(...) or ps.console()."

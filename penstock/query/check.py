@@ -1,7 +1,6 @@
-"""Checks made while a query is written: columns exist, types fit, names are free.
+"""Checks of a query while it is written: columns exist, types fit, names are free.
 
-Receives what the user said of a step and the columns it starts from; hands the step's columns, or raises a
-`UserError` that names the user's line and the nearest right name.
+On failure: a `UserError` that names the user's line and the nearest right name.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
-from penstock.query.empty import no_rows
-from penstock.query.origin import Origin
-from penstock.query.purity import calls_python, check_row_wise, tried
+from penstock.origin import Origin
+from penstock.query.purity import calls_python, check_row_wise, run_trial
 from penstock.state.buckets import can_be_key
 
 #: the longest duration of a window, in microseconds
@@ -29,7 +27,7 @@ Schema = Mapping[str, pl.DataType]
 
 
 def names(given: Iterable[object], origin: Origin, example: str) -> tuple[str, ...]:
-    """The names of columns the user gave, one by one or in lists; raises for anything else."""
+    """The names of columns, given one by one or in lists; raises for anything else."""
     found: list[str] = []
     for one in given:
         if isinstance(one, str):
@@ -39,22 +37,22 @@ def names(given: Iterable[object], origin: Origin, example: str) -> tuple[str, .
         else:
             raise UserError(
                 "NOT_A_COLUMN_NAME",
-                f"a column's name is needed here, but this is {_told(one)}",
+                f"a column's name is needed here, but this is {_spell(one)}",
                 where=str(origin),
-                hint=_named_instead(one, example),
+                hint=_name_hint(one, example),
             )
     return tuple(found)
 
 
-def _told(thing: object) -> str:
+def _spell(thing: object) -> str:
     return f"the expression {thing}" if isinstance(thing, pl.Expr) else f"{thing!r}"
 
 
-def _named_instead(thing: object, example: str) -> str:
+def _name_hint(thing: object, example: str) -> str:
     if isinstance(thing, pl.Expr) and thing.meta.is_column():
         return f"Write its name: {thing.meta.output_name()!r}."
     if isinstance(thing, pl.Expr):
-        return f"Make it a column first, with .map(name={thing}), and then say its name."
+        return f"Make it a column first, with .map(name={thing}), and then pass its name."
     return f"As in {example}."
 
 
@@ -85,19 +83,19 @@ def no_wildcard(expr: pl.Expr, origin: Origin) -> None:
 
 
 def names_free(names: Iterable[str], origin: Origin) -> None:
-    """Raise for names that Penstock keeps for itself."""
+    """Raise for names that are reserved for Penstock."""
     for name in names:
         if name.startswith("_"):
             raise UserError(
                 "RESERVED_NAME",
                 f"the column name {name!r} is reserved",
                 where=str(origin),
-                hint="Names that begin with an underscore are Penstock's own; choose another.",
+                hint="Names that start with an underscore are Penstock's own; choose another.",
             )
 
 
 def names_differ(names: Iterable[str], origin: Origin) -> None:
-    """Raise if a step would put out two columns of one name."""
+    """Raise if a step would have two columns of one name."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -125,7 +123,7 @@ def keys_fit(keys: Iterable[str], schema: Schema, origin: Origin) -> None:
 
 
 def duration(given: Duration, origin: Origin, condition: str, what: str, *, least: int | None = 1) -> int:
-    """A duration in microseconds; raises if it is none, or shorter than may be, or longer than a thousand years."""
+    """A duration in microseconds; raises if it is none, shorter than `least`, or longer than a thousand years."""
     try:
         backwards = least is None and isinstance(given, str) and given.startswith("-")
         micros = -microseconds(str(given)[1:]) if backwards else microseconds(given)
@@ -144,17 +142,17 @@ def duration(given: Duration, origin: Origin, condition: str, what: str, *, leas
 
 
 def partition_fits(partition: Partitioner, keys: Iterable[str], origin: Origin) -> None:
-    """Raise for a partitioner by a column that is no key: rows of one key would be torn apart."""
+    """Raise for a partitioner by a column that is no key: it would separate rows of one key."""
     if isinstance(partition, ByRange) and partition.column not in keys:
         raise UserError(
             "BAD_PARTITION",
-            f"the partitioner goes by {partition.column!r}, which is no key",
+            f"the partitioner reads {partition.column!r}, which is no key",
             where=str(origin),
             hint=f"Partition by one of {', '.join(keys)}.",
         )
 
 
-def mapped(
+def mapped_schema(
     schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
 ) -> dict[str, pl.DataType]:
     """The columns after a map or select."""
@@ -170,7 +168,7 @@ def mapped(
             )
         no_wildcard(expr, origin)
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
-    found = _resolved(
+    found = _resolve_schema(
         schema, {f"the column {name!r}": expr.alias(name) for name, expr in columns.items()}, only, origin
     )
     for name, expr in columns.items():
@@ -178,28 +176,23 @@ def mapped(
     return found
 
 
-def selected(given: Iterable[object], origin: Origin) -> dict[str, pl.Expr]:
-    """Columns to keep, by their names: names, expressions that have one, and lists of these."""
+def named_expressions(given: Iterable[object], origin: Origin) -> dict[str, pl.Expr]:
+    """The expressions by their names, of names, expressions and lists of these."""
     found: dict[str, pl.Expr] = {}
     for one in given:
         if isinstance(one, list | tuple):
-            made = selected(one, origin)
+            named = named_expressions(one, origin)
         elif isinstance(one, pl.Expr):
             no_wildcard(one, origin)
-            made = {one.meta.output_name(): one}
+            named = {one.meta.output_name(): one}
         else:
             name = names([one], origin, '.select("user", pages=col("n") + 1)')[0]
-            made = {name: pl.col(name)}
-        for name, expr in made.items():
+            named = {name: pl.col(name)}
+        for name, expr in named.items():
             if name in found and str(found[name]) != str(expr):
                 names_differ([name, name], origin)
             found[name] = expr
     return found
-
-
-def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
-    """Raise unless a predicate is a condition over columns that exist."""
-    condition(schema, predicate, origin, "the filter")
 
 
 def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> None:
@@ -207,7 +200,7 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
     expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
     no_wildcard(expr, origin)
     columns_exist(expr.meta.root_names(), schema, origin, what)
-    found = _resolved(schema, {what: expr.alias("condition")}, True, origin)
+    found = _resolve_schema(schema, {what: expr.alias("condition")}, True, origin)
     if found["condition"] != pl.Boolean or expr is not predicate:
         raise UserError(
             "TYPE_MISMATCH",
@@ -218,8 +211,8 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
     check_row_wise(predicate, schema, what, origin)
 
 
-def exploded(schema: Schema, columns: Sequence[str], origin: Origin) -> dict[str, pl.DataType]:
-    """The columns after lists have become rows."""
+def exploded_schema(schema: Schema, columns: Sequence[str], origin: Origin) -> dict[str, pl.DataType]:
+    """The columns after an explode."""
     columns_exist(columns, schema, origin, "explode")
     inner: dict[str, pl.DataType] = {}
     for name in columns:
@@ -239,8 +232,8 @@ def exploded(schema: Schema, columns: Sequence[str], origin: Origin) -> dict[str
     return {**schema, **inner}
 
 
-def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
-    """The columns of a union: all parts must agree."""
+def union_schema(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
+    """The columns of a union; raises unless all parts have the same."""
     first = dict(schemas[0])
     for other in schemas[1:]:
         if dict(other) != first:
@@ -257,14 +250,14 @@ def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
     return first
 
 
-def _resolved(
+def _resolve_schema(
     schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
 ) -> dict[str, pl.DataType]:
-    """The columns there are after these expressions, which are tried out on no rows and on a row of nulls."""
-    empty = no_rows(schema)
+    """The columns after these expressions, which are evaluated on no rows and on a row of nulls."""
+    empty = empty_frame(schema)
     for name, expr in columns.items():
-        failure = tried(expr, functools.partial(_failure, empty, expr))
-        # what some rows make it fail with may be their fault; what any rows do is its own
+        failure = run_trial(expr, functools.partial(_failure, empty, expr))
+        # a ComputeError may be the fault of the rows, unless any rows cause it
         if isinstance(failure, pl.exceptions.ComputeError):
             failure = None if calls_python(expr) else _failure(empty.clear(1), expr)
         if failure is not None:
@@ -273,13 +266,23 @@ def _resolved(
                 f"{name} does not fit its columns",
                 where=str(origin),
                 detail=str(failure).split("\n\n")[0],
-                hint=_types_here(expr, schema),
+                hint=_types_hint(expr, schema),
             ) from failure
-    made = empty.lazy().select(columns.values()) if only else empty.lazy().with_columns(columns.values())
-    return dict(made.collect_schema())
+    lazy = empty.lazy().select(columns.values()) if only else empty.lazy().with_columns(columns.values())
+    return dict(lazy.collect_schema())
 
 
-def _types_here(expr: pl.Expr, schema: Schema) -> str:
+def empty_frame(schema: Schema) -> pl.DataFrame:
+    """A frame of these columns without rows, to try expressions on; made once for each list of columns."""
+    return _make_empty_frame(tuple(schema.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _make_empty_frame(columns: tuple[tuple[str, pl.DataType], ...]) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict(columns))
+
+
+def _types_hint(expr: pl.Expr, schema: Schema) -> str:
     types = ", ".join(f"{name!r} is {schema[name]}" for name in dict.fromkeys(expr.meta.root_names()))
     return f"Here {types}; .cast(...) makes one type of another." if types else f"The expression is {expr}."
 

@@ -36,8 +36,9 @@ import polars as pl
 from penstock.errors import InternalError
 from penstock.operators.custom import CustomOperator
 from penstock.operators.identity import Json, canonical, encode, kind_of
+from penstock.query.edges import Edge
 from penstock.query.logical import StreamDefinition
-from penstock.query.physical import Edge, Plan
+from penstock.query.physical import Plan
 from penstock.query.steps import FilterStep, FunctionStep, MapStep, MergedStep, Step
 from penstock.state.ipc import stream_bytes
 
@@ -111,7 +112,7 @@ def _places(plan: Plan) -> Iterator[tuple[str, object]]:
     """What of a plan may have code in it, and where it is."""
     for scan in plan.scans.values():
         yield from _places_of(scan.stream)
-    for id_, sub in plan.subqueries.items():
+    for id_, sub in plan.stages.items():
         yield f"operator {id_}: settings", sub.operator
         yield f"operator {id_}: partitioners", sub.partitioners
     for edge in plan.edges:

@@ -12,7 +12,7 @@ from functools import cached_property
 from penstock.errors import UserError
 from penstock.query import rules
 from penstock.query.logical import App, FromJob, Previous, nodes_of
-from penstock.query.lower import lowered
+from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
 
 
@@ -26,7 +26,7 @@ class Forms:
 
     @cached_property
     def plan(self) -> Plan:
-        plan = lowered(self.optimised, self.prefix)
+        plan = lower_app(self.optimised, self.prefix)
         for improve in rules.PHYSICAL:
             plan = improve(plan)
         return plan

@@ -13,11 +13,11 @@ import polars as pl
 from penstock.duration import spelled
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
+from penstock.origin import Origin
 from penstock.query import logical
 from penstock.query.compile import forms
-from penstock.query.ends import EdgeSource
-from penstock.query.origin import Origin
-from penstock.query.physical import Edge, Plan, SubQuery
+from penstock.query.edges import Edge, EdgeSource
+from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 #: the forms, in the order in which one is made of the other
@@ -31,7 +31,7 @@ def explained(app: logical.App) -> dict[str, str]:
         "as written": as_written(app),
         "logical": logical_form(app),
         "optimised": f"{logical_form(made.optimised)}\n\n{optimised(made.plan)}",
-        "sub-queries": subqueries(made.plan),
+        "sub-queries": stages(made.plan),
         "spark stages": spark_stages(made.plan),
     }
 
@@ -157,26 +157,26 @@ def _sent(edge: Edge, plan: Plan) -> str:
 # -- sub-queries ---------------------------------------------------------------------------------
 
 
-def subqueries(plan: Plan) -> str:
+def stages(plan: Plan) -> str:
     """The parts between two exchanges: why each begins where it does, and what it is exchanged by."""
     told = []
     for name in plan.scans:
         told.append(f"scan of {name} (level 0)")
         told.append("   cut: none; it is the stateless beginning and runs where the log is read")
         told += _onward(plan, EdgeSource("scan", name))
-    for sub in plan.subqueries.values():
+    for sub in plan.stages.values():
         told.append(f"{sub.id} (level {sub.level}): {sub.operator.describe()}")
         told += [f"   said at: {sub.origin}"] if str(sub.origin) else []
         told.append(f"   cut: {_reason(sub)}")
         told += [f"   {line}" for line in _exchanges(plan, sub)]
         told.append(f"   order: {_order(sub.operator)}")
         told += _onward(plan, EdgeSource("stage", sub.id))
-    if not plan.subqueries:
+    if not plan.stages:
         told.append("no further sub-query: nothing here remembers anything, so nothing is exchanged")
     return "\n".join(told)
 
 
-def _exchanges(plan: Plan, sub: SubQuery) -> list[str]:
+def _exchanges(plan: Plan, sub: Stage) -> list[str]:
     """How the rows of each port come."""
     lines = []
     for port in range(sub.operator.ports):
@@ -189,7 +189,7 @@ def _exchanges(plan: Plan, sub: SubQuery) -> list[str]:
     return lines
 
 
-def _reason(sub: SubQuery) -> str:
+def _reason(sub: Stage) -> str:
     if isinstance(sub.operator.route(), Grid):
         return "it compares rows with rows, so every two of its inputs must meet in one slice"
     keys = ", ".join(sub.operator.keys)
@@ -234,7 +234,7 @@ def spark_stages(plan: Plan) -> str:
     return "\n".join(told)
 
 
-def _brief(plan: Plan, sub: SubQuery) -> str:
+def _brief(plan: Plan, sub: Stage) -> str:
     ports = (sub.route(port).describe().split(":")[0] for port in range(sub.operator.ports))
     arriving = plan.edges_to(sub.id)
     return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))

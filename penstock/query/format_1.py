@@ -96,13 +96,13 @@ def former_group_id(
 def former_fingerprint(
     name: str,
     streams: Iterable[str],
-    subqueries: Iterable[tuple[str, Any, Sequence[str], Mapping[str, str], Sequence[Any]]],
+    stages: Iterable[tuple[str, Any, Sequence[str], Mapping[str, str], Sequence[Any]]],
     outputs: Iterable[tuple[str, Any]],
 ) -> str:
     """The fingerprint of an app: of its name and streams; of every sub-query its former id, operator, the former ids of
     what feeds it, the types it keeps, and partitioners; and of every output its name and what ranks it."""
     parts = [name, *sorted(streams)]
-    for id_, operator, sources, kept, partitioners in subqueries:
+    for id_, operator, sources, kept, partitioners in stages:
         by = f"|{former_repr(tuple(partitioners))}" if partitioners else ""
         parts.append(f"{id_}|{former_repr(operator)}|{sorted(sources)}|{dict(kept)}{by}")
     parts += [f"{output}|{former_repr(top)}" for output, top in outputs]

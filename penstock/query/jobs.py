@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from penstock.errors import UserError
+from penstock.origin import here
 from penstock.query import check, logical
-from penstock.query.origin import here
 from penstock.query.stream import Stream
 
 Columns = Mapping[str, pl.DataType | type[pl.DataType]]

@@ -1,4 +1,4 @@
-"""Joins of keyed streams, as the user says them. Every call returns something new and runs nothing."""
+"""The methods `join` and `lookup` of keyed streams."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.count_join import CountJoin
-from penstock.operators.join import TimeJoin
-from penstock.operators.joined import Columns, Condition
+from penstock.operators.interval_join import IntervalJoin
+from penstock.operators.join_columns import JoinColumns, JoinCondition
 from penstock.operators.lookup import Lookup
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream
 
 How = Literal["inner", "left", "right", "full"]
-#: no bound is longer: sums of instants and bounds must not leave 64 bits
+#: no bound is longer, so that sums of instants and bounds fit into 64 bits
 _LONGEST = 2**60
 
 
 @dataclass(frozen=True, eq=False)
 class KeyedJoins(KeyedRows):
-    """What two keyed streams can do together."""
+    """Keyed rows that can be joined with others."""
 
+    # over 8 parameters: the public API; nearly all are keywords with a default
     def join(
         self,
         other: KeyedJoins,
@@ -46,60 +47,47 @@ class KeyedJoins(KeyedRows):
     ) -> Stream:
         """Pairs of a row of this stream (left) and one of the other (right) with equal keys.
 
-        Which rows meet: with `before` and `after`, a right row from `before` earlier than the left one to
-        `after` later (one that is not given is 0); `within` is both; the bounds belong to it. With
-        `events`, each row in strict order meets the last so many rows of its key that came on the other side
-        before it. `where` is a further condition over the columns of the result. A null key equals nothing.
+        Which rows meet: with `before` and `after`, a right row from `before` earlier than the left one to `after` later
+        (0 if not given), bounds included; `within` is both. With `events`, each row in strict order meets the last so
+        many rows of its key that came before it on the other side. `where` is a further condition over the columns of
+        the result. A null key equals nothing.
 
         Columns: those of the left, then those of the right; a right column whose name is taken gets `suffix`. Keys of
         the same name on both sides are one column.
 
-        `how`: with "left", "right" or "full" the rows of that side (of both) that find no partner leave too, as soon as
-        the watermark proves it, with nulls for the other side; a key of one name is theirs then. Not with `events`.
+        `how`: with "left", "right" or "full" the rows of that side (of both) without a partner are emitted too, with
+        nulls for the other side, as soon as the watermark proves that none can come. Not with `events`.
 
-        `order`: "epoch" hands a pair on as soon as both rows are there; "strict" takes rows in total order, when
-        the watermark has passed them. The pairs are the same.
+        `order`: "epoch" emits a pair as soon as both rows are there; "strict" processes rows in total order, when the
+        watermark has passed them. The pairs are the same.
 
-        A stream joined with itself meets itself as any other: an event pairs with itself too, and two events
-        pair both ways. `distinct_pairs` gives every two different events once, the earlier one left.
+        A stream joined with itself is joined as any other: an event pairs with itself too, and two events pair both
+        ways. `distinct_pairs` emits every two different events once, the earlier one left.
         """
         origin = here()
-        _sides_fit(self, other, origin, "join")
-        columns = Columns.of(self.node.schema, other.node.schema, self.keys, other.keys, suffix)
-        _names_fit(columns, origin)
-        schema = columns.schema()
+        _check_sides(self, other, origin, "join")
+        columns = JoinColumns.of(self.node.schema, other.node.schema, self.keys, other.keys, suffix)
+        _check_names(columns, origin)
         if where is not None:
-            check.condition(schema, where, origin, "the join's where")
-        _one_of(how, get_args(How), "how", origin)
-        _one_of(order or "epoch", ("epoch", "strict"), "order", origin)
+            check.condition(columns.schema(), where, origin, "the join's where")
+        _check_choice(how, get_args(How), "how", origin)
+        _check_choice(order or "epoch", ("epoch", "strict"), "order", origin)
         with_itself = self.node is other.node and self.keys == other.keys and how == "inner"
-        if distinct_pairs and (not with_itself or before is not None or after is not None):
-            raise UserError(
-                "BAD_JOIN",
-                "distinct pairs are those of one stream with itself, by the same keys, within a time or a number",
-                where=str(origin),
-                hint='As in x = calls.key_by("src"); x.join(x, within="60s", distinct_pairs=True).',
-            )
-        condition, ports = Condition.of(where), 1 if with_itself else 2
+        if distinct_pairs:
+            _check_distinct_pairs(with_itself and before is None and after is None, origin)
+        condition, ports = JoinCondition.of(where), 1 if with_itself else 2
         operator: Operator
         if events is None:
-            back, ahead = _bounds(within, before, after, origin)
-            operator = TimeJoin(
-                self.keys,
-                other.keys,
-                columns,
-                0 if distinct_pairs else back,
-                ahead,
-                condition,
-                how,
-                order == "strict",
-                distinct_pairs,
-                ports,
+            earlier, later = _bounds(within, before, after, origin)
+            earlier = 0 if distinct_pairs else earlier
+            operator = IntervalJoin(
+                *(self.keys, other.keys, columns, earlier, later, condition, how),
+                *(order == "strict", distinct_pairs, ports),
             )
         else:
-            _count_fits(events, (within, before, after), how, order, origin)
+            _check_count(events, (within, before, after), how, order, origin)
             operator = CountJoin(self.keys, other.keys, columns, events, condition, distinct_pairs, ports)
-        return stateful(origin, schema, operator, *(self.node, other.node)[:ports])
+        return stateful(origin, columns.schema(), operator, *(self.node, other.node)[:ports])
 
     def lookup(
         self,
@@ -112,32 +100,32 @@ class KeyedJoins(KeyedRows):
     ) -> Stream:
         """Every event with the row that its key has in a table at the event's time.
 
-        The table is a stream too: its latest row of a key is what holds, from its own time on (of one instant, the
-        table's rows count before the events). A row whose Boolean column `deleted` is true removes its key.
-        With "left" an event whose key has no row leaves with nulls, with "inner" it does not leave. A null key
-        has no row. Columns are named as by `join`; the column `deleted` is left out.
+        The table is a stream too: the latest row of a key holds from its own time on (at one instant, the table's rows
+        come before the events). A row whose Boolean column `deleted` is true removes its key. With "left" an event
+        whose key has no row is emitted with nulls, with "inner" it is dropped. A null key has no row. Columns are named
+        as by `join`; the column `deleted` is left out.
 
-        Events wait until the watermark of both streams has passed them. A table that seldom changes does not
-        hold them back for longer than the `idle_after` of its stream (see `ps.stream`; not None).
+        Events wait until the watermark of both streams has passed them. A table that seldom changes does not hold them
+        back for longer than the `idle_after` of its stream (see `ps.stream`; not None).
 
-        `broadcast` sends the whole table to every slice instead of both by their keys: for a small table and a big
+        `broadcast` sends the whole table to every slice instead of exchanging both by key: for a small table and a big
         stream, or one with a few very frequent keys. The rows are the same.
         """
         origin = here()
-        _sides_fit(self, table, origin, "lookup")
-        _one_of(how, ("left", "inner"), "how", origin)
-        theirs = dict(table.node.schema)
+        _check_sides(self, table, origin, "lookup")
+        _check_choice(how, ("left", "inner"), "how", origin)
+        table_schema = dict(table.node.schema)
         if deleted is not None:
-            check.columns_exist([deleted], theirs, origin, "deleted")
-            if theirs.pop(deleted) != pl.Boolean or deleted in table.keys:
+            check.columns_exist([deleted], table_schema, origin, "deleted")
+            if table_schema.pop(deleted) != pl.Boolean or deleted in table.keys:
                 raise UserError(
                     "TYPE_MISMATCH",
-                    f"the column {deleted!r} must say true or false, and be no key",
+                    f"the column {deleted!r} must be Boolean, and no key",
                     where=str(origin),
                     hint='Make one with .map(gone=col("state") == "closed") before key_by.',
                 )
-        columns = Columns.of(self.node.schema, theirs, self.keys, table.keys, suffix)
-        _names_fit(columns, origin)
+        columns = JoinColumns.of(self.node.schema, table_schema, self.keys, table.keys, suffix)
+        _check_names(columns, origin)
         operator = Lookup(self.keys, table.keys, columns, how, deleted, broadcast)
         return stateful(origin, columns.schema(), operator, self.node, table.node)
 
@@ -149,35 +137,45 @@ def _bounds(
     if within is None and before is None and after is None:
         raise UserError(
             "JOIN_UNBOUNDED",
-            "a join without a bound would have to remember every row for ever",
+            "a join without a bound would have to keep every row for ever",
             where=str(origin),
-            hint='Say how far apart two rows may be, within="60s" (or before=..., after=...), or events=10; '
+            hint='Declare how far apart two rows may be, within="60s" (or before=..., after=...), or events=10; '
             "for the latest row of a table use .lookup(...).",
         )
     if within is not None and (before is not None or after is not None):
         raise UserError(
             "BAD_JOIN", "within says both before and after", where=str(origin), hint="Leave one of them out."
         )
-    back = microseconds(before or 0) if within is None else microseconds(within)
-    ahead = microseconds(after or 0) if within is None else microseconds(within)
-    if not 0 <= min(back, ahead) <= max(back, ahead) <= _LONGEST:
+    earlier = microseconds(before or 0) if within is None else microseconds(within)
+    later = microseconds(after or 0) if within is None else microseconds(within)
+    if not 0 <= min(earlier, later) <= max(earlier, later) <= _LONGEST:
         raise UserError(
             "BAD_JOIN",
             "the bounds of a join are durations from 0 to some thousand years",
             where=str(origin),
             hint='As in before="60s", after="5s": the right row up to 60 s before, up to 5 s after the left one.',
         )
-    return back, ahead
+    return earlier, later
 
 
-def _count_fits(
+def _check_distinct_pairs(possible: bool, origin: Origin) -> None:
+    if not possible:
+        raise UserError(
+            "BAD_JOIN",
+            "distinct pairs are those of one stream with itself, by the same keys, within a time or a number",
+            where=str(origin),
+            hint='As in x = calls.key_by("src"); x.join(x, within="60s", distinct_pairs=True).',
+        )
+
+
+def _check_count(
     events: int, bounds: tuple[Duration | None, ...], how: str, order: str | None, origin: Origin
 ) -> None:
     if how != "inner":
         raise UserError(
             "JOIN_OUTER_EVENTS",
             f"a join over the last {events} rows is an inner one: a row may meet a partner however late, so "
-            "none is ever proven to stay alone",
+            "none is ever proven to have no partner",
             where=str(origin),
             hint="Bound it by time, as in within=..., for an outer join.",
         )
@@ -190,7 +188,7 @@ def _count_fits(
         )
 
 
-def _sides_fit(left: KeyedRows, right: KeyedRows, origin: Origin, what: str) -> None:
+def _check_sides(left: KeyedRows, right: KeyedRows, origin: Origin, what: str) -> None:
     """Raise unless both sides are keyed, by as many columns of the same types."""
     if not isinstance(right, KeyedJoins) or not left.keys or not right.keys:
         raise UserError(
@@ -199,23 +197,23 @@ def _sides_fit(left: KeyedRows, right: KeyedRows, origin: Origin, what: str) -> 
             where=str(origin),
             hint=f'As in calls.key_by("src").{what}(bills.key_by("caller"), ...).',
         )
-    mine = [left.node.schema[key] for key in left.keys]
-    theirs = [right.node.schema[key] for key in right.keys]
-    if mine != theirs:
+    left_types = [left.node.schema[key] for key in left.keys]
+    right_types = [right.node.schema[key] for key in right.keys]
+    if left_types != right_types:
         raise UserError(
             "TYPE_MISMATCH",
             f"the keys of a {what} must be as many and of the same types on both sides",
             where=str(origin),
-            detail=f"left: {_told(left)}; right: {_told(right)}",
+            detail=f"left: {_spell_keys(left)}; right: {_spell_keys(right)}",
             hint="Cast one of them with .map(...) before key_by.",
         )
 
 
-def _told(side: KeyedRows) -> str:
+def _spell_keys(side: KeyedRows) -> str:
     return ", ".join(f"{key} {side.node.schema[key]}" for key in side.keys)
 
 
-def _names_fit(columns: Columns, origin: Origin) -> None:
+def _check_names(columns: JoinColumns, origin: Origin) -> None:
     names = [name for name, _ in columns.left] + [named for _, named, _ in columns.right]
     for name in names:
         if names.count(name) > 1:
@@ -227,11 +225,11 @@ def _names_fit(columns: Columns, origin: Origin) -> None:
             )
 
 
-def _one_of(said: str, known: tuple[str, ...], what: str, origin: Origin) -> None:
-    if said not in known:
+def _check_choice(value: str, known: tuple[str, ...], what: str, origin: Origin) -> None:
+    if value not in known:
         raise UserError(
             "BAD_JOIN",
-            f"{what}={said!r} is not known",
+            f"{what}={value!r} is not known",
             where=str(origin),
-            hint=f"Say {', '.join(map(repr, known))}.",
+            hint=f"Use {', '.join(map(repr, known))}.",
         )

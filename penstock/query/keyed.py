@@ -1,4 +1,4 @@
-"""A keyed stream: what can be said per value of some columns. Every call returns something new and runs nothing."""
+"""A keyed stream: what can be computed per value of some columns. Every call returns a new object and runs nothing."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 from penstock.duration import Duration
 from penstock.errors import UserError
 from penstock.operators.last_n import LastN
+from penstock.origin import here
 from penstock.query import check
-from penstock.query.customs import KeyedCustoms
+from penstock.query.custom_operators import KeyedCustomOperators
 from penstock.query.event_windows import KeyedEventWindows
 from penstock.query.joins import KeyedJoins
-from penstock.query.origin import here
 from penstock.query.patterns import KeyedPatterns
 from penstock.query.rows import stateful
-from penstock.query.time_windows import InTime, Running, time_window
 from penstock.query.windowed import Windowed
+from penstock.query.windows import InTime, Running, time_window
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream
 
 
 @dataclass(frozen=True, eq=False)
-class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
-    """A stream taken per key."""
+class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustomOperators):
+    """A stream partitioned by key."""
 
     def last(self, n: int, *columns: str | Sequence[str], partial: bool = False) -> Stream:
-        """For each event the last `n` values of these columns of its key, oldest first, as lists.
+        """For each event, the last `n` values of these columns of its key, oldest first, as lists.
 
-        A key's first n-1 events give no row, unless `partial`. Events are taken in strict order.
+        A key's first n-1 events give no row, unless `partial`. Events are processed in strict order.
         """
         origin = here()
         values = check.names(columns, origin, '.last(3, "page")')
@@ -48,17 +48,17 @@ class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
         return stateful(origin, operator.schema(self.node.schema), operator, self.node)
 
     def window(self, size: Duration, every: Duration | None = None, offset: Duration = 0) -> Windowed:
-        """In windows of event time: each `size` long, one beginning every `every`, aligned to the clock plus `offset`.
+        """Windows of event time: each `size` long, one starting every `every`, aligned to the clock plus `offset`.
 
-        Without `every` they come one after the other. With a smaller one they overlap, and an event counts in
-        each that holds it; with a greater one there are gaps, and events in these count nowhere.
-        The clock begins with 1970 in UTC. A row is told when its window is over (see `emit`), for every key that
-        had events in it.
+        Without `every` they tumble: each starts where the last ends. With a smaller one they overlap, and an event
+        counts in each that holds it; with a greater one there are gaps, and events in these count nowhere. The clock
+        starts with 1970 in UTC. A row is emitted when its window closes (see `emit`), for every key that had events in
+        it.
         """
-        cut = InTime(time_window(size, every, offset, here()))
-        return Windowed(self.node, self.keys, cut, order=self.order)
+        window = InTime(time_window(size, every, offset, here()))
+        return Windowed(self.node, self.keys, window, order=self.order)
 
     def running(self, every: Duration = "1s") -> Windowed:
-        """Since the beginning, told at the end of every `every` of event time in which the key had events."""
+        """Totals so far, emitted at the end of every `every` of event time in which the key had events."""
         step = check.duration(every, here(), "BAD_WINDOW", "a step needs a length: it is")
         return Windowed(self.node, self.keys, Running(step), order=self.order)

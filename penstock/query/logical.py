@@ -1,15 +1,15 @@
-"""The logical plan: what the user said, as frozen nodes from sources to outputs. Building it runs nothing.
+"""The logical plan: a query as frozen nodes from sources to outputs. Building it runs nothing.
 
-Receives calls of the stream API; hands the compiler a graph in which every node knows its columns and
-the user's line it came from.
+Every node knows its columns and the line of the user's program it comes from.
 
 Invariant: a node that exists has passed its checks (columns exist, types fit).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from penstock.logs.contract import Log
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Partitioner
 from penstock.operators.top_k import TopK
-from penstock.query.origin import Origin
+from penstock.origin import Origin
 from penstock.sinks.contract import Sink
 
 Schema = Mapping[str, pl.DataType]
@@ -27,8 +27,8 @@ Schema = Mapping[str, pl.DataType]
 
 @dataclass(frozen=True, eq=False)
 class StreamDefinition:
-    """A named log with a decoder and an event-time column; how late an event may be, and how far ahead of the
-    wall clock, in microseconds."""
+    """A named log with a decoder and an event-time column. Durations are in microseconds: how late an event may be, how
+    long a partition is silent before it is idle, and how far ahead of the wall clock an event may be."""
 
     name: str
     log: Log
@@ -41,7 +41,7 @@ class StreamDefinition:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One step of the plan. Nodes are told apart by identity, so a shared input is one node."""
+    """One step of a query. Nodes are compared by identity, so a shared input is one node."""
 
     origin: Origin
     schema: Schema
@@ -64,7 +64,7 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class Late(Node):
-    """The events of a stream that came too late, or were dated too far ahead to be believed."""
+    """The late and the future events of a stream."""
 
     source: Source
 
@@ -78,7 +78,8 @@ class Late(Node):
 
 @dataclass(frozen=True, eq=False)
 class FromJob(Node):
-    """The rows another job tells, as a stream: `level` is where they are made, `streams` those they come from."""
+    """The rows that another job emits, as a stream. `level` is that of the stage that makes them; `streams` are those
+    they come from."""
 
     job: str
     level: int
@@ -90,7 +91,7 @@ class FromJob(Node):
 
 @dataclass(frozen=True, eq=False)
 class Previous(Node):
-    """What a job told in the epoch before, as a stream: so it may be read by those it reads, or by itself."""
+    """The rows that a job emitted in the epoch before, as a stream. So jobs may read each other, or themselves."""
 
     job: str
     streams: tuple[str, ...]
@@ -100,8 +101,8 @@ class Previous(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Node):
-    """A stateless node: one input, no memory."""
+class StatelessNode(Node):
+    """A node with one input and no state."""
 
     input: Node
 
@@ -111,8 +112,8 @@ class Step(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Map(Step):
-    """Columns computed from columns; with `only`, these and no others are left."""
+class Map(StatelessNode):
+    """Compute columns from columns. With `only`, drop all others."""
 
     columns: tuple[tuple[str, pl.Expr], ...]
     only: bool
@@ -123,7 +124,7 @@ class Map(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(Step):
+class Filter(StatelessNode):
     predicate: pl.Expr
 
     def describe(self) -> str:
@@ -132,7 +133,7 @@ class Filter(Step):
 
 @dataclass(frozen=True, eq=False)
 class Part(Filter):
-    """What a demux deals out under a name."""
+    """One of the streams that a demux splits its input into."""
 
     name: str
 
@@ -141,8 +142,8 @@ class Part(Filter):
 
 
 @dataclass(frozen=True, eq=False)
-class MapBatches(Step):
-    """A user function from frame to frame, row for row or not, without memory."""
+class MapBatches(StatelessNode):
+    """Call a function of the user's on whole batches; it returns the same rows or some of them."""
 
     function: Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -152,15 +153,15 @@ class MapBatches(Step):
 
 @dataclass(frozen=True, eq=False)
 class FlatMap(MapBatches):
-    """A user function from frame to frame that makes any number of rows of an event."""
+    """Call a function of the user's on whole batches; it returns any number of rows of an event."""
 
     def describe(self) -> str:
         return f"flat map with {getattr(self.function, '__name__', 'a function')}"
 
 
 @dataclass(frozen=True, eq=False)
-class Explode(Step):
-    """One row for every value of list columns."""
+class Explode(StatelessNode):
+    """Make a row for every value of list columns."""
 
     columns: tuple[str, ...]
 
@@ -182,7 +183,7 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False)
 class Stateful(Node):
-    """An operator with memory over its inputs, one a port. Its schema is that of its output named ""."""
+    """An operator with state over its inputs, one a port. The schema is that of its output named ""."""
 
     parts: tuple[Node, ...]
     operator: Operator
@@ -196,8 +197,8 @@ class Stateful(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Partitioned(Step):
-    """What follows keeps keys together as a partitioner of the user's own says."""
+class PartitionBy(StatelessNode):
+    """Use the user's own partitioner in the exchange of the next operator."""
 
     partitioner: Partitioner
 
@@ -206,8 +207,8 @@ class Partitioned(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Branch(Step):
-    """Another output of an operator."""
+class Branch(StatelessNode):
+    """A further output of an operator."""
 
     output: str
 
@@ -216,8 +217,8 @@ class Branch(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Top(Step):
-    """The best rows; `top` ranks the rows of all slices in the gather."""
+class Top(StatelessNode):
+    """The best rows. At the end of a query the gather ranks the rows of all slices."""
 
     top: TopK
 
@@ -227,7 +228,8 @@ class Top(Step):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """A named result and the sinks it goes to: one job. `recovery`: what it may lose or repeat; None: as the engine."""
+    """A named result and its sinks: one job. `recovery`: what it may lose or repeat; None: as the engine's settings
+    say."""
 
     name: str
     node: Node
@@ -245,7 +247,7 @@ class App:
 
 
 def nodes_of(app: App) -> list[Node]:
-    """Every node of an application once, inputs before those who read them."""
+    """Every node of an application once, inputs before their readers."""
     seen: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -257,3 +259,31 @@ def nodes_of(app: App) -> list[Node]:
     for output in app.outputs:
         visit(output.node)
     return list(seen)
+
+
+def rewrite_app(app: App, change: Callable[[Node], Node]) -> App:
+    """Replace every node by the result of `change`, inputs first. Shared nodes stay shared."""
+    changed: dict[Node, Node] = {}
+    for node in nodes_of(app):
+        inputs = tuple(changed[before] for before in node.inputs)
+        changed[node] = change(node if inputs == node.inputs else _replace_inputs(node, inputs))
+    return replace(app, outputs=tuple(replace(out, node=changed[out.node]) for out in app.outputs))
+
+
+def _replace_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
+    match node:
+        case StatelessNode():
+            return replace(node, input=inputs[0])
+        case Union() | Stateful():
+            return replace(node, parts=inputs)
+        case Late():
+            assert isinstance(inputs[0], Source)
+            return replace(node, source=inputs[0])
+    return node
+
+
+def count_readers(app: App) -> Counter[Node]:
+    """How many nodes and outputs read each node."""
+    readers = Counter(before for node in nodes_of(app) for before in node.inputs)
+    readers.update(out.node for out in app.outputs)
+    return readers

@@ -1,8 +1,7 @@
-"""Lowering: from logical nodes to sub-queries and the edges between them.
+"""Lowers the logical plan of an application to stages and the edges between them.
 
-Receives an `App`; hands a `Plan`. The cuts are StreamCloud's operator-set-cloud: every stateful node starts a
-sub-query, and the stateless nodes after it ride on its edges, so they run where their input is; the stateless
-beginning of a query rides on the scan.
+The cuts are StreamCloud's operator-set-cloud: every stateful node starts a stage, and the stateless nodes after it ride
+on the edges that leave it, so they run where their input is. The stateless start of a query rides on the scan.
 """
 
 from __future__ import annotations
@@ -14,21 +13,29 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
+from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, SubQuery
-from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Step, multiplies
+from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
+from penstock.query.steps import (
+    ExplodeStep,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    Step,
+    is_renumbering,
+)
 
 #: an input's number is a byte
-MOST_INPUTS = 256
+MAX_INPUTS = 256
 
 
 @dataclass(frozen=True)
 class _Flow:
-    """Rows as they leave a source: where from, by which output, through which steps."""
+    """Rows that leave a source by an output and pass through steps."""
 
     source: EdgeSource
     steps: tuple[Step, ...] = ()
@@ -37,25 +44,14 @@ class _Flow:
     def through(self, step: Step) -> _Flow:
         return replace(self, steps=(*self.steps, step))
 
-    def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
-        """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
-        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+    def through_renumbering(self, step: FunctionStep | ExplodeStep) -> _Flow:
+        """Through a step that makes several rows of one. Only the last such step numbers them."""
+        earlier = (replace(s, renumber=False) if is_renumbering(s) else s for s in self.steps)
         return replace(self, steps=(*earlier, step))
 
 
-@dataclass(frozen=True)
-class _Leg:
-    """A flow on its way to a sub-query's port or an output, and the columns needed there."""
-
-    flow: _Flow
-    target: EdgeTarget
-    needed: frozenset[str] | None
-    port: int = 0
-    place: int | None = None
-
-
-def lowered(app: logical.App, prefix: str = "") -> Plan:
-    """The physical plan of an application, straight from its nodes; `prefix` is put before sub-queries' names."""
+def lower_app(app: logical.App, prefix: str = "") -> Plan:
+    """The physical plan of an application, straight from its nodes. `prefix` is put before the ids of stages."""
     return _Lowering(app, prefix).plan()
 
 
@@ -66,56 +62,41 @@ class _Lowering:
         self._jobs: dict[EdgeSource, logical.FromJob] = {}
         self._previous: dict[EdgeSource, logical.Previous] = {}
         self._streams: dict[str, logical.Source] = {}
-        self._subqueries: dict[str, SubQuery] = {}
-        #: the columns each sub-query keeps of its input, with their types
-        self._kept: dict[str, dict[str, pl.DataType]] = {}
+        self._stages: dict[str, Stage] = {}
+        #: the columns that each stage reads of its inputs, with their types
+        self._columns: dict[str, dict[str, pl.DataType]] = {}
         self._flows: dict[logical.Node, list[_Flow]] = {}
-        self._edges: list[_Leg] = []
+        self._edges: list[Edge] = []
         self._outputs: dict[str, OutputPlan] = {}
 
     def plan(self) -> Plan:
         for output in self._app.outputs:
             self._add_output(output)
-        edges = [
-            Edge(
-                number,
-                leg.flow.source,
-                leg.flow.steps,
-                leg.target,
-                leg.port,
-                leg.flow.output,
-                leg.place,
-                needed=leg.needed,
-            )
-            for number, leg in enumerate(self._edges)
-        ]
         scans = {
             name: ScanPlan(source.stream, tuple(source.stream.decoder.schema()), source.origin)
             for name, source in self._streams.items()
         }
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
-        levels = max((sub.level for sub in self._subqueries.values()), default=0)
-        given = {source: node.level for source, node in self._jobs.items()}
         plan = Plan(
             self._app.name,
             scans,
-            self._subqueries,
-            tuple(edges),
+            self._stages,
+            tuple(self._edges),
             self._outputs,
             summary=summary,
-            levels=levels,
-            given=given,
+            levels=max((stage.level for stage in self._stages.values()), default=0),
+            job_levels={source: node.level for source, node in self._jobs.items()},
         )
-        return _identified(plan, self._kept, self._prefix)
+        return _add_identity(plan, self._columns, self._prefix)
 
     # -- nodes to flows --------------------------------------------------------------------------
 
     def _flow(self, node: logical.Node) -> list[_Flow]:
         if node not in self._flows:
-            self._flows[node] = self._lowered(node)
+            self._flows[node] = self._lower(node)
         return self._flows[node]
 
-    def _lowered(self, node: logical.Node) -> list[_Flow]:
+    def _lower(self, node: logical.Node) -> list[_Flow]:
         match node:
             case logical.Source():
                 return [self._scan(node)]
@@ -129,11 +110,11 @@ class _Lowering:
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
             case logical.FlatMap():
-                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
-                return [flow.multiplied(many) for flow in self._flow(node.input)]
+                many = FunctionStep(node.function, node.schema, node.origin, renumber=True)
+                return [flow.through_renumbering(many) for flow in self._flow(node.input)]
             case logical.Explode():
                 explode = ExplodeStep(node.columns, node.origin)
-                return [flow.multiplied(explode) for flow in self._flow(node.input)]
+                return [flow.through_renumbering(explode) for flow in self._flow(node.input)]
             case logical.MapBatches():
                 function = FunctionStep(node.function, node.schema, node.origin)
                 return [flow.through(function) for flow in self._flow(node.input)]
@@ -151,15 +132,15 @@ class _Lowering:
                 self._previous[previous] = node
                 return [_Flow(previous)]
             case logical.Stateful():
-                return [self._stateful(node)]
-            case logical.Partitioned():
+                return [self._add_stage(node)]
+            case logical.PartitionBy():
                 return self._flow(node.input)
             case logical.Branch():
                 return [replace(flow, output=node.output) for flow in self._flow(node.input)]
             case logical.Top():
-                # something follows it, so it cannot be left to the gather
+                # something follows it, so the gather cannot do it
                 ranking = GroupTop((), node.top, columns_of(node.input.schema))
-                return [self._stateful(logical.Stateful(node.origin, node.schema, (node.input,), ranking))]
+                return [self._add_stage(logical.Stateful(node.origin, node.schema, (node.input,), ranking))]
         raise AssertionError(f"no rule for {node}")
 
     def _scan(self, node: logical.Source) -> _Flow:
@@ -173,38 +154,38 @@ class _Lowering:
             )
         return _Flow(EdgeSource("scan", node.stream.name))
 
-    def _stateful(self, node: logical.Stateful) -> _Flow:
+    def _add_stage(self, node: logical.Stateful) -> _Flow:
         operator = node.operator
         ports = [self._flow(part) for part in node.parts]
         flows = [flow for port in ports for flow in port]
         level = 1 + max(self._level(flow.source) for flow in flows)
-        name = f"{self._prefix}{len(self._subqueries) + 1}-{operator.kind}"
+        name = f"{self._prefix}{len(self._stages) + 1}-{operator.kind}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
         if not streams:
             raise UserError(
                 "NO_STREAM",
-                "what was told an epoch before has no time of its own",
+                "the rows of the epoch before have no time of their own",
                 where=str(node.origin),
                 hint="Read a stream beside it, as in FROM clicks JOIN LATEST(PREVIOUS(job, '...')) ON ....",
             )
-        self._kept[name] = {
+        self._columns[name] = {
             column if not port else f"{port}.{column}": part.schema[column]
             for port, part in enumerate(node.parts)
             for column in sorted(operator.needs(port))
         }
-        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin, _partitioners(node))
-        if any(len(arriving) > MOST_INPUTS for arriving in ports) and operator.order == "strict":
+        self._stages[name] = Stage(name, level, operator, streams, node.origin, _partitioners(node))
+        if any(len(arriving) > MAX_INPUTS for arriving in ports) and operator.order == "strict":
             raise UserError(
                 "TOO_MANY_INPUTS",
-                f"an operator that keeps strict order can read at most {MOST_INPUTS} streams put together",
+                f"an operator that keeps strict order can read at most {MAX_INPUTS} united streams",
                 where=str(node.origin),
-                hint="Put fewer streams together, or let their logs be one (a glob reads many files).",
+                hint="Unite fewer streams, or let their logs be one (a glob reads many files).",
             )
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
-                told_apart = len(arriving) > 1 and operator.by_place
-                needed, place_ = frozenset(operator.needs(port)), place if told_apart else None
-                self._edges.append(_Leg(flow, EdgeTarget("stage", name), needed, port, place_))
+                positioned = len(arriving) > 1 and operator.needs_position
+                needed, position = frozenset(operator.needs(port)), place if positioned else None
+                self._add_edge(flow, EdgeTarget("stage", name), needed, port, position)
         return _Flow(EdgeSource("stage", name))
 
     def _add_output(self, output: logical.Output) -> None:
@@ -230,38 +211,47 @@ class _Lowering:
             streams=tuple(streams),
             recovery=output.recovery,
         )
-        self._edges += [_Leg(flow, EdgeTarget("output", output.name), needed) for flow in flows]
+        for flow in flows:
+            self._add_edge(flow, EdgeTarget("output", output.name), needed)
 
-    # -- facts -----------------------------------------------------------------------------------
+    def _add_edge(
+        self, flow: _Flow, target: EdgeTarget, needed: frozenset[str], port: int = 0, place: int | None = None
+    ) -> None:
+        number = len(self._edges)
+        self._edges.append(
+            Edge(number, flow.source, flow.steps, target, port, flow.output, place, needed=needed)
+        )
+
+    # -- sources ---------------------------------------------------------------------------------
 
     def _level(self, source: EdgeSource) -> int:
         if source in self._jobs:
             return self._jobs[source].level
-        return 0 if source.stage is None else self._subqueries[source.stage].level
+        return 0 if source.stage is None else self._stages[source.stage].level
 
     def _streams_of(self, source: EdgeSource) -> tuple[str, ...]:
         if source in self._jobs:
             return self._jobs[source].streams
         if source in self._previous:
             return self._previous[source].streams
-        return (source.name,) if source.stage is None else self._subqueries[source.stage].streams
+        return (source.name,) if source.stage is None else self._stages[source.stage].streams
 
 
 def _partitioners(node: logical.Stateful) -> tuple[Partitioner, ...]:
     """The user's own partitioners of an operator's inputs: all must have one, with as many parts, or none."""
-    found: list[Partitioner | None] = []
+    partitioners: list[Partitioner | None] = []
     for part in node.parts:
         while isinstance(part, logical.Map | logical.Filter):
             part = part.input
-        found.append(part.partitioner if isinstance(part, logical.Partitioned) else None)
-    if len({None if one is None else one.parts for one in found}) > 1:
+        partitioners.append(part.partitioner if isinstance(part, logical.PartitionBy) else None)
+    if len({None if one is None else one.parts for one in partitioners}) > 1:
         raise UserError(
             "BAD_PARTITION",
-            "rows that are to meet must be partitioned alike on both sides",
+            "rows that are to meet must be partitioned in the same way on both sides",
             where=str(node.origin),
             hint="Give both key_by a partition=... of as many parts, or neither.",
         )
-    return tuple(one for one in found if one is not None)
+    return tuple(one for one in partitioners if one is not None)
 
 
 def _has_top(node: logical.Node) -> bool:
@@ -275,50 +265,49 @@ def _path(node: logical.Node) -> str:
     return f"{before} -> {node.describe()}" if before else node.describe().split(":")[0]
 
 
-def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefix: str) -> Plan:
-    """The plan with what tells its state from that of others: the stateful operators, the types they keep, and what
-    feeds them; and with what did in a state directory of format 1. Jobs are known by other names than their ids."""
-    sources = {id_: sorted(str(edge.source) for edge in plan.edges_to(id_)) for id_ in plan.subqueries}
-    former = {id_: former_id(id_, sub.operator) for id_, sub in plan.subqueries.items()}
-    subqueries = {
-        id_: replace(
-            sub,
-            identity=digest_of(_encoded(sub, [one.removeprefix(prefix) for one in sources[id_]], kept[id_])),
-            former_id=former[id_],
-        )
-        for id_, sub in plan.subqueries.items()
-    }
+def _add_identity(plan: Plan, columns: Mapping[str, Mapping[str, pl.DataType]], prefix: str) -> Plan:
+    """Add the identity of the plan's state, and what it was in a state directory of format 1.
+
+    It depends on the stateful operators, the types of the columns they read, and what feeds them. Prefixes are left
+    out, since the state of a job is not identified by ids.
+    """
+    sources = {id_: sorted(str(edge.source) for edge in plan.edges_to(id_)) for id_ in plan.stages}
+    former = {id_: former_id(id_, stage.operator) for id_, stage in plan.stages.items()}
+    stages = {}
+    for id_, stage in plan.stages.items():
+        encoded = _encode(stage, [source.removeprefix(prefix) for source in sources[id_]], columns[id_])
+        stages[id_] = replace(stage, identity=digest_of(encoded), former_id=former[id_])
     outputs = [(output.name, output.top) for output in plan.outputs.values()]
     shape: Json = {
         "app": plan.name,
         "streams": [*sorted(plan.scans)],
-        "operators": {id_: sub.identity for id_, sub in subqueries.items()},
+        "operators": {id_: stage.identity for id_, stage in stages.items()},
         "outputs": {name: encode(top) for name, top in outputs},
     }
-    fed = [
+    former_stages = [
         (
             former[id_],
-            sub.operator,
-            [former.get(one, one) for one in sources[id_]],
-            {name: str(dtype) for name, dtype in kept[id_].items()},
-            sub.partitioners,
+            stage.operator,
+            [former.get(source, source) for source in sources[id_]],
+            {name: str(dtype) for name, dtype in columns[id_].items()},
+            stage.partitioners,
         )
-        for id_, sub in plan.subqueries.items()
+        for id_, stage in plan.stages.items()
     ]
     return replace(
         plan,
-        subqueries=subqueries,
+        stages=stages,
         fingerprint=digest_of(shape),
-        former_fingerprint=former_fingerprint(plan.name, plan.scans, fed, outputs),
+        former_fingerprint=former_fingerprint(plan.name, plan.scans, former_stages, outputs),
     )
 
 
-def _encoded(sub: SubQuery, sources: list[str], kept: Mapping[str, pl.DataType]) -> Json:
-    """What the state of a sub-query depends on."""
-    partitioners = [encode(one) if kind_of(one) else encode_own(one) for one in sub.partitioners]
+def _encode(stage: Stage, sources: list[str], columns: Mapping[str, pl.DataType]) -> Json:
+    """Everything that the state of a stage depends on."""
+    partitioners = [encode(one) if kind_of(one) else encode_custom(one) for one in stage.partitioners]
     return {
-        "operator": encode(sub.operator),
+        "operator": encode(stage.operator),
         "sources": [*sources],
-        "columns": {name: encode(dtype) for name, dtype in kept.items()},
+        "columns": {name: encode(dtype) for name, dtype in columns.items()},
         "partitioners": [*partitioners],
     }

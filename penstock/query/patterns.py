@@ -1,4 +1,4 @@
-"""Patterns over a keyed stream. Every call returns something new and runs nothing."""
+"""The method `pattern` of keyed streams: sequences of events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class KeyedPatterns(KeyedRows):
-    """Keyed rows in which sequences of events are looked for."""
+    """Keyed rows in which sequences of events can be found."""
 
     def pattern(
         self,
@@ -40,48 +40,49 @@ class KeyedPatterns(KeyedRows):
                 ps.step("start", col("kind") == "start"), ps.step("end", col("kind") == "end", absent=True), within="2s"
             )
 
-        Events are taken in strict order. Every event that fits the first step begins a match; it then takes the
-        first event after it that fits the second step, and so on (`matching="next"`), without ever going back on
-        an event taken; with `matching="contiguous"` each must be the key's very next event. With
-        `after="skip"` matches of a key do not overlap: when one ends, whatever began up to its last event is
-        dropped; of two that end with the same event the one that began first stands.
+        Events are processed in strict order. Every event that fits the first step starts a match, which then takes the
+        first later event that fits the second step, and so on (`matching="next"`), without backtracking; with
+        `matching="contiguous"` each must be the key's very next event. With `after="skip"` matches of a key do not
+        overlap: when one ends, all that started up to its last event are dropped; of two that end with the same event,
+        the one that started first is emitted.
 
-        A step that is `absent` between two others means that no such event comes between the two; at the end,
-        that none comes until `within` has passed since the first event: the match is told then.
+        A step that is `absent` between two others means that no such event comes between the two; at the end, that
+        none comes until `within` has passed since the first event: the match is emitted then.
 
-        A row has the keys, and of every event taken `<step>_time` and `<step>_<column>` for the `columns` (all,
-        if not given). With `timeouts`, starts that came to nothing are told too, `within` after them: `matched` says
-        which is which, and what was not taken is null.
+        A row has the keys, and of every event taken `<step>_time` and `<step>_<column>` for the `columns` (all, if not
+        given). With `timeouts`, starts that led to no match are emitted too, `within` after them: the column `matched`
+        tells them apart, and steps that took no event are null.
         """
         origin = here()
         schema = self.node.schema
         span = microseconds(within)
         if span < 1:
             raise UserError("BAD_WINDOW", "a pattern needs a time", where=str(origin), hint='As in "10m".')
-        _well_formed(steps, matching, after, timeouts, origin)
-        told = [name for name in schema if name not in self.keys] if columns is None else columns
-        check.columns_exist(told, schema, origin, "the pattern")
-        _conditions_fit(steps, schema, origin)
+        _check_steps(steps, matching, after, timeouts, origin)
+        emitted = [name for name in schema if name not in self.keys] if columns is None else columns
+        check.columns_exist(emitted, schema, origin, "the pattern")
+        _check_conditions(steps, schema, origin)
         operator = Pattern(
             self.keys,
             steps,
             span,
-            tuple(dict.fromkeys(told)),
+            tuple(dict.fromkeys(emitted)),
             contiguous=matching == "contiguous",
             skip=after == "skip",
             timeouts=timeouts,
         )
         names = [
-            f"{step}_{name}" for step in operator.taking for name in {"time": None} | dict.fromkeys(told)
+            f"{step}_{name}"
+            for step in operator.taking_steps
+            for name in {"time": None} | dict.fromkeys(emitted)
         ]
         check.names_differ([*self.keys, *names, *(["matched"] if timeouts else [])], origin)
         return stateful(origin, operator.schema(schema), operator, self.node)
 
 
-def _well_formed(
+def _check_steps(
     steps: Sequence[PatternStep], matching: str, after: str, timeouts: bool, origin: Origin
 ) -> None:
-    """Raise unless the steps make a pattern."""
     names = [one.name for one in steps]
     wrong = None
     if len(steps) < 2:
@@ -89,14 +90,14 @@ def _well_formed(
     elif len(set(names)) < len(names):
         wrong = "two steps of a pattern have the same name"
     elif not all(name.isidentifier() and not name.startswith("_") for name in names):
-        wrong = "the name of a step must be a plain word, as it begins the names of columns"
+        wrong = "the name of a step must be a plain word, as names of columns start with it"
     elif steps[0].absent:
-        wrong = f"the first step, {names[0]!r}, cannot be absent: nothing would begin a match"
+        wrong = f"the first step, {names[0]!r}, cannot be absent: nothing would start a match"
     elif matching not in ("next", "contiguous") or after not in ("overlap", "skip"):
         wrong = 'matching is "next" or "contiguous", after is "overlap" or "skip"'
     elif timeouts and steps[-1].absent:
         wrong = (
-            "a pattern that ends in an absent step has no timeouts: its matches are what was not seen in time"
+            "a pattern that ends in an absent step has no timeouts: its matches are what did not come in time"
         )
     elif matching == "contiguous" and any(one.absent and not two.absent for one, two in pairwise(steps)):
         wrong = "between contiguous events there is nothing that could be absent"
@@ -109,7 +110,7 @@ def _well_formed(
         )
 
 
-def _conditions_fit(steps: Sequence[PatternStep], schema: check.Schema, origin: Origin) -> None:
+def _check_conditions(steps: Sequence[PatternStep], schema: check.Schema, origin: Origin) -> None:
     """Raise unless every condition is one, over the event's columns and those of earlier steps' events."""
     names = [one.name for one in steps]
     seen: list[str] = []
@@ -127,7 +128,7 @@ def _conditions_fit(steps: Sequence[PatternStep], schema: check.Schema, origin: 
             if dot and step in names and step not in seen:
                 raise UserError(
                     "BAD_PATTERN",
-                    f"the step {one.name!r} asks for {name!r}, but no event has been taken for {step!r} by then",
+                    f"the step {one.name!r} reads {name!r}, but no event has been taken for {step!r} by then",
                     where=str(origin),
                     hint="A condition can look at its own event and at those of earlier steps that are not absent.",
                 )

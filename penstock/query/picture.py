@@ -9,9 +9,9 @@ import textwrap
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import step_text
-from penstock.query.physical import Edge, Plan, SubQuery
+from penstock.query.physical import Plan, Stage
 
 WIDE, GAP, MARGIN, LINE = 270, 190, 24, 17
 _KINDS = {
@@ -71,7 +71,7 @@ def _boxes(plan: Plan) -> dict[str, _Box]:
     for name, scan in plan.scans.items():
         lines = _wrapped(scan.stream.log.describe()) + _wrapped("reads " + ", ".join(scan.columns))
         boxes[str(EdgeSource("scan", name))] = _Box("scan", f"stream {name}", lines, 0)
-    for sub in plan.subqueries.values():
+    for sub in plan.stages.values():
         boxes[sub.id] = _Box("state", sub.id, _about(sub), sub.level)
     for output in plan.outputs.values():
         about = _wrapped(output.top.describe()) if output.top else []
@@ -81,7 +81,7 @@ def _boxes(plan: Plan) -> dict[str, _Box]:
     return boxes
 
 
-def _about(sub: SubQuery) -> list[str]:
+def _about(sub: Stage) -> list[str]:
     return [*_wrapped(sub.operator.describe()), f"order: {sub.operator.order}"]
 
 

@@ -1,4 +1,4 @@
-"""Products of streams: every pair of events near each other. Runs nothing."""
+"""The method `product`: every pair of events near each other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import polars as pl
 
 from penstock.duration import Duration
 from penstock.errors import UserError
-from penstock.operators.joined import Condition
+from penstock.operators.join_columns import JoinCondition
+from penstock.operators.pair_filter import split_conjuncts
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
-from penstock.operators.sieve import conjuncts
+from penstock.origin import Origin, here
 from penstock.query import check, logical
-from penstock.query.origin import Origin, here
-from penstock.query.rows import Rows, stateful, stream_given
+from penstock.query.rows import Rows, require_stream, stateful
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Products(Rows):
-    """What can be said of a stream and another one, pair by pair."""
+    """Rows that can be paired with those of another stream."""
 
     def product(
         self,
@@ -39,34 +39,34 @@ class Products(Rows):
     ) -> Stream:
         """Every pair of an event here and one of `right`, near each other, for which `where` holds.
 
-        Near is: `within` a time of each other; or the right one at most `before` earlier and `after` later; or,
-        with `events`, each with the last so many events of the other side before it, in the total order of all
-        events. Where both are given, both must hold. A right column whose name is taken gets `suffix`; `where`
-        may name all columns of both. With `distinct_pairs`, for a stream and itself: every two different events
-        once, the earlier one left.
+        Near means: `within` a time of each other; or the right one at most `before` earlier and `after` later; or,
+        with `events`, each with the last so many events of the other side before it, in the total order of all events.
+        If both are given, both must hold. A right column whose name is taken gets `suffix`; `where` may name all
+        columns of both. `distinct_pairs`, for a stream and itself, emits every two different events once, the earlier
+        one left.
         """
         origin = here()
         bounds = _bounds(origin, within, before, after, events, distinct_pairs)
-        other = stream_given(right, origin, "a product").node
+        other = require_stream(right, origin, "a product").node
         renamed = {name: name + suffix if name in self.node.schema else name for name in other.schema}
         check.names_free(renamed.values(), origin)
         check.names_differ([*self.node.schema, *renamed.values()], origin)
-        sides = [self.node, _renamed(other, renamed, origin)]
+        sides = [self.node, _rename(other, renamed, origin)]
         schema = {**sides[0].schema, **sides[1].schema}
         if where is not None:
             check.condition(schema, where, origin, "the product's where")
-        condition = Condition.of(where)
+        condition = JoinCondition.of(where)
         columns = tuple(sides[0].schema), tuple(sides[1].schema)
         if events is not None:
             last = LastProduct(*columns, events, *bounds, condition, distinct_pairs)
             return stateful(origin, schema, last, *sides)
         product = Product(*columns, bounds[0] or 0, bounds[1] or 0, condition, distinct_pairs)
         if where is not None:
-            sides = [_filtered(side, where, origin) for side in sides]
+            sides = [_filter(side, where, origin) for side in sides]
         return stateful(origin, schema, product, *sides)
 
 
-def _renamed(node: logical.Node, names: dict[str, str], origin: Origin) -> logical.Node:
+def _rename(node: logical.Node, names: dict[str, str], origin: Origin) -> logical.Node:
     """The rows with other names for some of their columns."""
     if list(names) == list(names.values()):
         return node
@@ -75,11 +75,11 @@ def _renamed(node: logical.Node, names: dict[str, str], origin: Origin) -> logic
     return logical.Map(origin, schema, node, columns, True)
 
 
-def _filtered(node: logical.Node, where: pl.Expr, origin: Origin) -> logical.Node:
-    """The rows for which the conditions hold that ask about this side alone."""
-    for part in conjuncts(where):
-        asked = set(part.meta.root_names())
-        if asked and asked <= set(node.schema):
+def _filter(node: logical.Node, where: pl.Expr, origin: Origin) -> logical.Node:
+    """The rows for which those conditions hold that read this side alone."""
+    for part in split_conjuncts(where):
+        names = set(part.meta.root_names())
+        if names and names <= set(node.schema):
             node = logical.Filter(origin, node.schema, node, part)
     return node
 
@@ -98,24 +98,24 @@ def _bounds(
             "JOIN_UNBOUNDED",
             "without a bound every event would have to be kept for ever",
             where=str(origin),
-            hint='Say how near the two must be: within="10s", before= and after=, or events=100.',
+            hint='Declare how near the two must be: within="10s", before= and after=, or events=100.',
         )
     if events is not None and events < 1:
-        raise _bad(origin, f"a window of {events} events has none", "Ask for at least 1.")
+        raise _bad(origin, f"a window of {events} events has none", "Request at least 1.")
     if within is not None and (before is not None or after is not None):
-        raise _bad(origin, "within says both directions already", "Give within, or before and after.")
+        raise _bad(origin, "within covers both directions already", "Pass within, or before and after.")
     if distinct and before is not None:
         raise _bad(
-            origin, "of distinct pairs the left event is the earlier one", "Give within or after, not before."
+            origin, "of distinct pairs the left event is the earlier one", "Pass within or after, not before."
         )
     if within is None and before is None and after is None:
         return None, None
     given = (before, after) if within is None else (within, within)
-    told = [
+    spans = [
         0 if span is None else check.duration(span, origin, "BAD_PRODUCT", "near cannot be", least=0)
         for span in given
     ]
-    return told[0], told[1]
+    return spans[0], spans[1]
 
 
 def _bad(origin: Origin, primary: str, hint: str) -> UserError:

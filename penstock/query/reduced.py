@@ -21,13 +21,12 @@ from penstock.errors import UserError
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.extremes import Max
-from penstock.operators.functions.shipped import Shipped
+from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.user import User
-from penstock.operators.panes import PaneOperator, parts_of
+from penstock.operators.panes import PaneOperator, partial_columns
 from penstock.query import logical
-from penstock.query.ends import EdgeSource
-from penstock.query.lower import lowered
-from penstock.query.rewrite import rewritten
+from penstock.query.edges import EdgeSource
+from penstock.query.lower import lower_app
 from penstock.query.steps import Step
 
 #: the newest event time in a partial answer, as a column of events and as one of its parts
@@ -85,14 +84,14 @@ class Reduction:
         def changed(node: logical.Node) -> logical.Node:
             return begun.get(id(node.operator), node) if isinstance(node, logical.Stateful) else node
 
-        return rewritten(self.app, changed)
+        return logical.rewrite_app(self.app, changed)
 
     def _begun(self, cut: Cut, source: logical.Source) -> logical.Stateful:
         origin = cut.node.origin
         mine = logical.Filter(origin, source.schema, source, pl.col(CUT) == cut.number)
         named = tuple((name, pl.col(cut.names[name])) for name in cut.types)
         parts = logical.Map(origin, dict(cut.types), mine, named, only=True)
-        merged = tuple(Shipped.over_parts(function) for function in cut.operator.aggregates)
+        merged = tuple(FromPartials.over_parts(function) for function in cut.operator.aggregates)
         return replace(cut.node, parts=(parts,), operator=replace(cut.operator, aggregates=merged))
 
 
@@ -134,14 +133,14 @@ def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set
     for function in operator.aggregates:
         if why := _unmergeable(function):
             raise _refused(f"{function.describe()} {why}", node)
-    alone = lowered(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
+    alone = lower_app(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
     (edge,) = alone.edges_from(EdgeSource("scan", source.stream.name))
     schema = _types(operator, edge.steps, source)
     for name, dtype in schema.items():
         if not is_transferable(dtype):
             raise _refused(f"{name.lstrip('_')} is {dtype}, which agents do not send", node)
     keys = {key: f"c{number}k{place}" for place, key in enumerate(operator.keys)}
-    parts = {part: f"c{number}a{place}" for place, part in enumerate(parts_of(operator.aggregates))}
+    parts = {part: f"c{number}a{place}" for place, part in enumerate(partial_columns(operator.aggregates))}
     return Cut(number, node, operator, edge.steps, keys | parts, schema)
 
 
@@ -152,7 +151,7 @@ def _types(operator: PaneOperator, steps: tuple[Step, ...], source: logical.Sour
     for step in steps:
         frame = step.apply(frame)
     found = operator.prepare(frame).schema
-    return {name: found[name] for name in (*operator.keys, *parts_of(operator.aggregates))}
+    return {name: found[name] for name in (*operator.keys, *partial_columns(operator.aggregates))}
 
 
 def _unmergeable(function: AggregateFunction) -> str:

@@ -17,8 +17,8 @@ from penstock.decode.contract import ROW
 from penstock.decode.partials import AT, CUT, MARK, pack_column
 from penstock.logs.contract import Chunk
 from penstock.operators.contract import FOREVER, NEVER, PARTITION, SEQUENCE, TIME
-from penstock.operators.lateness import judged
-from penstock.operators.panes import parts_of
+from penstock.operators.lateness import classify_events
+from penstock.operators.panes import partial_columns
 from penstock.query.reduced import EVENT_TIME, NEWEST, Cut, Reduction
 
 _LINE = "line"
@@ -54,11 +54,11 @@ class Reducer:
         after = before
         if events.height:
             bound = FOREVER if stream.ahead is None else clock + stream.ahead
-            found = judged(events[TIME].to_numpy(), before, NEVER, bound, stream.lateness)
+            found = classify_events(events[TIME].to_numpy(), before, NEVER, bound, stream.lateness)
             after = found.highest
-            late = events.filter(pl.Series(found.behind & ~found.ahead))
-            unbelieved = events.filter(pl.Series(found.ahead))
-            on_time = events.filter(pl.Series(~(found.behind | found.ahead)))
+            late = events.filter(pl.Series(found.late & ~found.future))
+            unbelieved = events.filter(pl.Series(found.future))
+            on_time = events.filter(pl.Series(~(found.late | found.future)))
             reduced = _sorted([self._reduced(cut, on_time) for cut in self._reduction.cuts])
             told.append(reduced)
             newest = reduced[AT][-1] if reduced.height else before
@@ -82,18 +82,18 @@ class Reducer:
     def _apart(self, cut: Cut, events: pl.DataFrame) -> pl.DataFrame:
         """A partial answer for every event."""
         events = _through(cut, events)
-        held = cut.operator.window.held(pl.col(TIME))
+        held = cut.operator.window.covers(pl.col(TIME))
         if held is not None:
             events = events.filter(held)
         if not events.height:
             return _written([])
-        parts = [part for function in cut.operator.aggregates for part in function.of_event()]
+        parts = [part for function in cut.operator.aggregates for part in function.from_event()]
         return self._lines(cut, events.select(*cut.operator.keys, *parts, pl.col(TIME).alias(AT)))
 
     def _lines(self, cut: Cut, rows: pl.DataFrame) -> pl.DataFrame:
         columns = [
             pack_column(rows[name]).alias(cut.names[name])
-            for name in (*cut.operator.keys, *parts_of(cut.operator.aggregates))
+            for name in (*cut.operator.keys, *partial_columns(cut.operator.aggregates))
         ]
         whole = pl.DataFrame(columns) if columns else pl.DataFrame()
         whole = whole.with_columns(rows[AT], pl.lit(cut.number).alias(CUT), pl.lit(self.plan).alias("p"))

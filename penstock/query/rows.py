@@ -1,4 +1,4 @@
-"""What every part of the stream API stands on: rows of a node, and how a new step is put on top of it. Runs nothing."""
+"""The base of the classes of the stream API: the rows of a logical node, and how an operator is put on them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.errors import UserError
 from penstock.operators.ordering import Ordering
 from penstock.query import logical
-from penstock.query.unknown import unknown
+from penstock.query.method_hints import no_such_method
 
 if TYPE_CHECKING:
     from penstock.operators.contract import Operator
-    from penstock.query.origin import Origin
+    from penstock.origin import Origin
     from penstock.query.stream import Stream
 
 Order = Literal["strict", "epoch", "none"]
@@ -20,38 +20,38 @@ Order = Literal["strict", "epoch", "none"]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows a node puts out."""
+    """The rows that a node emits."""
 
     node: logical.Node
 
-    if not TYPE_CHECKING:  # a checker must go on to find wrong names itself
+    if not TYPE_CHECKING:  # or a type checker would no longer find wrong names
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown(self, name)
+            raise no_such_method(self, name)
 
 
 @dataclass(frozen=True, eq=False)
 class KeyedRows(Rows):
-    """The rows a node puts out, taken per value of these columns.
+    """The rows that a node emits, partitioned by these columns.
 
-    `order` is what the user asked for, where an operator leaves a choice; None: whatever the operator asks for.
+    `order` is the order that the user requests, where an operator leaves a choice; None: what the operator needs.
     """
 
     keys: tuple[str, ...]
     order: Order | None = field(default=None, kw_only=True)
 
 
-def ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
-    """What an operator reads: in strict order, if that was asked for and it does not wait itself."""
+def strictly_ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
+    """The rows that an operator reads: in strict order, if that is requested and it does not order them itself."""
     if rows.order != "strict" or operator.order == "strict":
         return rows.node
-    kept = tuple(name for name in rows.node.schema if name in operator.needs())
-    schema = {name: rows.node.schema[name] for name in kept}
-    return logical.Stateful(origin, schema, (rows.node,), Ordering(rows.keys, kept))
+    columns = tuple(name for name in rows.node.schema if name in operator.needs())
+    schema = {name: rows.node.schema[name] for name in columns}
+    return logical.Stateful(origin, schema, (rows.node,), Ordering(rows.keys, columns))
 
 
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:
-    """The stream an operator makes of its inputs, one a port."""
+    """The stream that an operator makes of its inputs, one a port."""
     for node in parts:
         _check_timed(node, origin)
     return stream_of(logical.Stateful(origin, schema, parts, operator))
@@ -61,16 +61,16 @@ def _check_timed(node: logical.Node, origin: Origin) -> None:
     if isinstance(node, logical.Source) and node.stream.time is None:
         raise UserError(
             "MISSING_EVENT_TIME",
-            f"this goes over several events, but the stream {node.stream.name!r} has no event time",
+            f"this reads several events together, but the stream {node.stream.name!r} has no event time",
             where=str(origin),
-            hint='Say which column it is: ps.stream(..., time="time").',
+            hint='Declare its column: ps.stream(..., time="time").',
         )
     for before in node.inputs:
         _check_timed(before, origin)
 
 
-def stream_given(given: object, origin: Origin, what: str) -> Stream:
-    """What the user gave, if it is a stream; raises if it is not, or not yet one."""
+def require_stream(given: object, origin: Origin, what: str) -> Stream:
+    """Return the object if it is a stream; raise if it is not, or not yet."""
     from penstock.query.stream import Stream  # the stream's own methods come back here
     from penstock.query.windowed import Windowed
 
@@ -82,16 +82,16 @@ def stream_given(given: object, origin: Origin, what: str) -> Stream:
             "MISSING_AGGREGATE",
             f"{what} has {'windows' if cut else 'keys'}, but nothing is computed of them",
             where=str(origin),
-            hint="Say what, as in .count() or .aggregate(ps.sum_(...))."
+            hint="Compute something, as in .count() or .aggregate(ps.sum_(...))."
             if cut
-            else 'Say what, as in .window("1m").count() or .last(3, "page"); to hand the rows on as they are, leave '
-            "key_by away.",
+            else 'Compute something, as in .window("1m").count() or .last(3, "page"); to pass the rows on as they are, '
+            "leave key_by out.",
         )
     raise UserError(
         "NOT_A_STREAM",
         f"{what} needs a stream, but this is a {type(given).__name__}",
         where=str(origin),
-        hint="Give it what ps.stream(...) returned, or what was made of that.",
+        hint="Pass what ps.stream(...) or a method of a stream returned.",
     )
 
 

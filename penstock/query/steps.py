@@ -1,6 +1,6 @@
-"""Steps without state, which run on the rows of an edge: what each does to a frame, and how several are run.
+"""Stateless steps: what each does to a frame, and how several are applied.
 
-Receives a frame and steps; returns a frame. A failure names the user's line.
+On failure: the error names the line of the user's program that declared the step.
 """
 
 from __future__ import annotations
@@ -12,34 +12,37 @@ from typing import TypeGuard
 import polars as pl
 
 from penstock.errors import PenstockError, UserError
-from penstock.operators.contract import INPUT, ORDER, TIME
+from penstock.operators.contract import INPUT, ORDER
 from penstock.operators.job_windows import JOB
-from penstock.operators.strict import told_apart
-from penstock.origin import innermost_line
-from penstock.query.origin import Origin
+from penstock.operators.strict import number_siblings
+from penstock.origin import Origin, innermost_line
 from penstock.state.buckets import HASH
 
 #: columns that travel with the rows and are never the user's
-CARRIED = (*ORDER, HASH, INPUT, JOB)
+INTERNAL_COLUMNS = (*ORDER, HASH, INPUT, JOB)
 
 
-def computed(frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
-    """The frame with these columns, which are the same whether a row is alone in it or not.
+def compute(frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Add columns, whose values are the same whether a row is alone in the frame or not.
 
-    Polars divides a column by a constant by multiplying with its reciprocal, but divides a column of one row; so a row
-    is never left alone.
+    Polars divides a column by a constant by multiplying with its reciprocal, but really divides a column of one row. So
+    a single row is computed beside a null one.
     """
-    if frame.height != 1 or any(".python_udf(" in str(expr) for expr in expressions):
+    if frame.height != 1 or _calls_python(expressions):
         return frame.with_columns(expressions)
     return pl.concat([frame, frame.shift(1)], rechunk=True).with_columns(expressions).head(1)
 
 
-def passed(frame: pl.DataFrame, predicates: Sequence[pl.Expr]) -> pl.DataFrame:
-    """The rows that pass, of which the same is true."""
-    if frame.height != 1 or any(".python_udf(" in str(expr) for expr in predicates):
+def filter_rows(frame: pl.DataFrame, predicates: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Keep the rows for which all predicates hold, with the same guarantee as `compute`."""
+    if frame.height != 1 or _calls_python(predicates):
         return frame.filter(*predicates)
-    mask = computed(frame, [pl.all_horizontal(predicates).alias("_passes")])["_passes"]
+    mask = compute(frame, [pl.all_horizontal(predicates).alias("_passes")])["_passes"]
     return frame if mask[0] else frame.clear()
+
+
+def _calls_python(expressions: Sequence[pl.Expr]) -> bool:
+    return any(".python_udf(" in str(expr) for expr in expressions)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class MapStep:
     origin: Origin
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return computed(frame, [expr.alias(name) for name, expr in self.columns])
+        return compute(frame, [expr.alias(name) for name, expr in self.columns])
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class KeepStep:
     origin: Origin
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.select(*(name for name in CARRIED if name in frame.columns), *self.names)
+        return frame.select(*(name for name in INTERNAL_COLUMNS if name in frame.columns), *self.names)
 
 
 @dataclass(frozen=True)
@@ -72,37 +75,38 @@ class FilterStep:
     origin: Origin
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return passed(frame, [self.predicate])
+        return filter_rows(frame, [self.predicate])
 
 
 @dataclass(frozen=True)
 class FunctionStep:
-    """The user's own function on a batch. `apart`: it makes several rows of one, and they get places of their own."""
+    """Call a function of the user's on a batch. `renumber`: it makes several rows of one, and each needs a position of
+    its own in strict order."""
 
     function: Callable[[pl.DataFrame], pl.DataFrame]
     schema: Mapping[str, pl.DataType]
     origin: Origin
-    apart: bool = False
+    renumber: bool = False
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         result = self.function(frame)
-        carried = [name for name in CARRIED if name in frame.columns]
-        lost = [name for name in (*carried, *self.schema) if name not in result.columns]
-        if lost:
+        internal = [name for name in INTERNAL_COLUMNS if name in frame.columns]
+        missing = [name for name in (*internal, *self.schema) if name not in result.columns]
+        if missing:
             raise UserError(
                 "FUNCTION_LOST_COLUMNS",
-                f"the function returned rows without the columns {', '.join(lost)}",
+                f"the function returned rows without the columns {', '.join(missing)}",
                 where=str(self.origin),
                 hint="Return the frame you were given with columns added or rows left out; keep the columns "
-                "whose names begin with an underscore.",
+                "whose names start with an underscore.",
             )
-        made = result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
-        return told_apart(made) if self.apart else made
+        rows = result.select(*internal, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
+        return number_siblings(rows) if self.renumber else rows
 
 
 @dataclass(frozen=True)
 class MergedStep:
-    """Filters, or maps that do not need each other, done in one go."""
+    """Several filters, or several maps that do not read each other's columns, applied at once."""
 
     parts: tuple[FilterStep | MapStep, ...]
 
@@ -113,56 +117,56 @@ class MergedStep:
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         predicates = [part.predicate for part in self.parts if isinstance(part, FilterStep)]
         if predicates:
-            return passed(frame, predicates)
+            return filter_rows(frame, predicates)
         columns = [column for part in self.parts if isinstance(part, MapStep) for column in part.columns]
-        return computed(frame, [expr.alias(name) for name, expr in columns])
+        return compute(frame, [expr.alias(name) for name, expr in columns])
 
 
 @dataclass(frozen=True)
 class ExplodeStep:
-    """One row for every value of list columns; none where there is no value."""
+    """Make a row for every value of list columns; none where there is no value."""
 
     columns: tuple[str, ...]
     origin: Origin
-    apart: bool = True
+    renumber: bool = True
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        made = frame.explode(*self.columns, empty_as_null=False, keep_nulls=False)
-        return told_apart(made) if self.apart else made
+        rows = frame.explode(*self.columns, empty_as_null=False, keep_nulls=False)
+        return number_siblings(rows) if self.renumber else rows
 
 
 Step = MapStep | KeepStep | FilterStep | FunctionStep | ExplodeStep | MergedStep
 
 
-def multiplies(step: Step) -> TypeGuard[FunctionStep | ExplodeStep]:
-    """Whether a step makes several rows of one and gives them places of their own."""
-    return isinstance(step, FunctionStep | ExplodeStep) and step.apart
+def is_renumbering(step: Step) -> TypeGuard[FunctionStep | ExplodeStep]:
+    """Whether a step makes several rows of one and gives each a position of its own."""
+    return isinstance(step, FunctionStep | ExplodeStep) and step.renumber
 
 
 def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Apply steps; a failure names the user's line and `where` it happened."""
+    """Apply steps. An error names the user's line, and in `where` what was being worked on."""
     for step in steps:
         if not frame.height and isinstance(step, FunctionStep):
             frame = frame.select(
-                *(name for name in CARRIED if name in frame.columns),
+                *(name for name in INTERNAL_COLUMNS if name in frame.columns),
                 *(pl.lit(None, dtype).alias(name) for name, dtype in step.schema.items()),
             )
             continue
         try:
             frame = step.apply(frame)
         except PenstockError as error:
-            raise located(error, error.where, where) from error
+            raise locate_error(error, error.where, where) from error
         except Exception as failure:
             if isinstance(step, MergedStep):
-                # one by one: a filter may have been there to guard the one after it; else, to tell which it was
+                # one by one: a filter may guard the one after it; if not, this finds the one that fails
                 frame = run_steps(step.parts, frame, where)
                 continue
-            raise step_failed(step, failure, where) from failure
+            raise _step_failed(step, failure, where) from failure
     return frame
 
 
-def run_at_once(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.DataFrame:
-    """The same in one go, where all steps are simple: sparing what each costs by itself."""
+def run_steps_lazily(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """As `run_steps`, but in one lazy query where all steps are expressions, which costs less."""
     if frame.height < 2 or not all(isinstance(step, MapStep | KeepStep | FilterStep) for step in steps):
         return run_steps(steps, frame, where)
     lazy, names = frame.lazy(), frame.columns
@@ -172,37 +176,31 @@ def run_at_once(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.
                 lazy = lazy.with_columns(expr.alias(name) for name, expr in step.columns)
                 names = list(dict.fromkeys([*names, *(name for name, _ in step.columns)]))
             case KeepStep():
-                names = [*(name for name in CARRIED if name in names), *step.names]
+                names = [*(name for name in INTERNAL_COLUMNS if name in names), *step.names]
                 lazy = lazy.select(names)
             case FilterStep():
                 lazy = lazy.filter(step.predicate)
     try:
         return lazy.collect()
-    except Exception:  # one by one, to tell which it was
+    except Exception:  # one by one, to find which it was
         return run_steps(steps, frame, where)
 
 
-def located(error: PenstockError, at: str | None, where: str) -> PenstockError:
-    """The same error, saying the user's line and where in the stream it happened."""
+def locate_error(error: PenstockError, line: str | None, where: str) -> PenstockError:
+    """The same error with the user's line, unless it has one, and what was being worked on."""
     detail = f"{error.detail}; while working on {where}" if error.detail else f"while working on {where}"
     return type(error)(
-        error.condition, error.primary, detail=detail, hint=error.hint, where=error.where or at
+        error.condition, error.primary, detail=detail, hint=error.hint, where=error.where or line
     )
 
 
-def step_failed(step: Step, failure: Exception, where: str) -> UserError:
-    """What to tell when a user's expression or function raises."""
+def _step_failed(step: Step, failure: Exception, where: str) -> UserError:
     code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
-    at = innermost_line(failure, () if code is None else (code.co_filename,)) or step.origin
+    line = innermost_line(failure, () if code is None else (code.co_filename,)) or step.origin
     return UserError(
         "USER_FUNCTION_FAILED" if isinstance(step, FunctionStep) else "EXPRESSION_FAILED",
         f"{type(failure).__name__}: {failure}",
-        where=str(at),
+        where=str(line),
         detail=f"while working on {where}",
-        hint="Nothing is lost: mend it and start again with the same state directory; the epoch is repeated.",
+        hint="Nothing is lost: fix it and start again with the same state directory; the epoch is repeated.",
     )
-
-
-def user_columns(frame: pl.DataFrame) -> list[str]:
-    """The columns that are the user's."""
-    return [name for name in frame.columns if name not in CARRIED and name != TIME]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.errors import UserError
 from penstock.query.compile import forms
-from penstock.query.logical import App, Branch, Stateful, Step, Union, nodes_of
+from penstock.query.logical import App, Branch, Stateful, StatelessNode, Union, nodes_of
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def counted(app: App) -> tuple[int, int]:
     nodes = [
         node
         for node in nodes_of(optimised)
-        if isinstance(node, Step | Union | Stateful) and not isinstance(node, Branch)
+        if isinstance(node, StatelessNode | Union | Stateful) and not isinstance(node, Branch)
     ]
     stateful = sum(isinstance(node, Stateful) for node in nodes)
     return max(1, len(nodes)), stateful

@@ -1,10 +1,8 @@
-"""The stream API: how a user says a query in Python. Every call returns something new and runs nothing.
+"""The stream API: how a user writes a query in Python. Every call returns a new object and runs nothing.
 
-Receives logs, decoders, expressions (Polars' own) and sinks; hands an `App`, the logical plan of all outputs.
-
-    clicks = stream("clicks", files("logs/*.log"), combined_log(), time="time")
-    top = clicks.key_by("path").window("30s").count().top(10)
-    app = App("pages", output("top", top, jsonl("out/top")))
+clicks = stream("clicks", files("logs/*.log"), combined_log(), time="time")
+top = clicks.key_by("path").window("30s").count().top(10)
+app = App("pages", output("top", top, jsonl("out/top")))
 """
 
 from __future__ import annotations
@@ -20,20 +18,16 @@ from penstock.decode.contract import Decoder
 from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.logs.contract import Log
-from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.relay import Relay
+from penstock.operators.distinct import Distinct
+from penstock.operators.rebalance import Rebalance
 from penstock.operators.routing import Partitioner
-from penstock.operators.running import RunningAggregation
-from penstock.operators.top_k import TopK
+from penstock.origin import Origin, here
 from penstock.query import check, logical
-from penstock.query.demux import Demux
-from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
-from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
-from penstock.query.ranked import aggregate_under
-from penstock.query.rows import Order, stateful, stream_given
+from penstock.query.rows import Order, require_stream, stateful
+from penstock.query.top import TopRows
 from penstock.query.windowed import Windowed
 
 
@@ -49,14 +43,14 @@ def stream(
 ) -> Stream:
     """A named stream of events.
 
-    `time` is the event-time column; without one the stream can be mapped and filtered, but nothing that goes over
-    several events knows their order. An event may be up to `lateness` older than the newest before it in
-    its partition; what is older goes to the late output. A partition silent for `idle_after` no longer
-    holds the others back (None: it always does). An event dated more than `ahead` after the wall clock is
-    not believed and goes to the late output too (None: every date is).
+    `time` is the event-time column. A stream without one can be mapped and filtered, but has no operators over several
+    events. `lateness` is the allowed lateness: an event may be that much older than the newest before it in its
+    partition; older ones are late events. A partition silent for `idle_after` is idle and no longer holds back the
+    watermark (None: it always does). An event dated more than `ahead` after the wall clock is a future event, which
+    `late()` returns beside the late ones (None: every date is believed).
     """
     origin = here()
-    _given(name, log, decoder, origin)
+    _check_arguments(name, log, decoder, origin)
     schema = dict(decoder.schema())
     check.names_free([*schema], origin)
     check.columns_exist([time] if time is not None else [], schema, origin, "the event time")
@@ -74,8 +68,8 @@ def stream(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Demux, Distincts, Products):
-    """A stream of events, or the rows another step puts out."""
+class Stream(Products, TopRows):
+    """A stream of events, or the rows that another step emits."""
 
     @property
     def columns(self) -> list[str]:
@@ -84,17 +78,17 @@ class Stream(Demux, Distincts, Products):
 
     def map(self, **columns: pl.Expr) -> Stream:
         """Add columns, or replace those of the same name."""
-        return self._mapped(columns, only=False)
+        return self._map(columns, only=False)
 
     def select(self, *names: str | pl.Expr | Sequence[str | pl.Expr], **columns: pl.Expr) -> Stream:
-        """Keep these columns only, and add computed ones; an expression has the name that Polars gives it."""
-        return self._mapped(check.selected(names, here()) | columns, only=True)
+        """Keep these columns only, and add computed ones. An expression gets its name from Polars."""
+        return self._map(check.named_expressions(names, here()) | columns, only=True)
 
     def filter(self, *predicates: pl.Expr) -> Stream:
         """Keep the events for which a condition, or all of several, holds."""
         origin = here()
         for predicate in predicates:
-            check.filtered(self.node.schema, predicate, origin)
+            check.condition(self.node.schema, predicate, origin, "the filter")
         if not predicates:
             raise UserError(
                 "BAD_FILTER",
@@ -112,12 +106,12 @@ class Stream(Demux, Distincts, Products):
         *,
         deterministic: bool = False,
     ) -> Stream:
-        """Run your own function on whole batches (Polars frames).
+        """Call your own function on whole batches (Polars frames).
 
-        It gets all columns and must return the same rows or some of them, in order, each with the columns
-        of `schema` (as before when not given). It must be pure: the same batch, the same answer, wherever
-        batches are cut. A function that seems to ask the clock or chance is refused, unless you vouch for it
-        with `deterministic=True`.
+        It gets all columns and must return the same rows or some of them, in order, each with the columns of `schema`
+        (the same as before, if not given). It must be pure: equal rows give equal results, wherever batches are cut. A
+        function that seems to read the clock or random numbers is refused, unless you vouch for it with
+        `deterministic=True`.
         """
         origin = here()
         if not deterministic:
@@ -133,11 +127,11 @@ class Stream(Demux, Distincts, Products):
         *,
         deterministic: bool = False,
     ) -> Stream:
-        """Run your own function on whole batches; it may make any number of rows of an event.
+        """Call your own function on whole batches; it may make any number of rows of an event.
 
-        Each row it returns must keep the columns whose names begin with an underscore as they were in the event it
-        comes from. Rows of one event follow one another in the order returned, wherever order matters. It
-        must be pure, and make of an event the same rows whatever else is in the batch (see `map_batches`).
+        Each row it returns must keep the columns whose names start with an underscore as they were in the event it
+        comes from. Where order matters, rows of one event follow one another in the order returned. The function must
+        be pure, and make the same rows of an event whatever else is in the batch (see `map_batches`).
         """
         origin = here()
         if not deterministic:
@@ -147,42 +141,113 @@ class Stream(Demux, Distincts, Products):
         return Stream(logical.FlatMap(origin, declared, self.node, function))
 
     def explode(self, *columns: str | Sequence[str]) -> Stream:
-        """One row for every value of a list column (of several: side by side, equally long), in their order.
+        """Make a row for every value of a list column (of several: side by side, equally long), in their order.
 
         The other columns are repeated. An event with an empty list, or with none, gives no row.
         """
         origin = here()
         named = check.names(columns, origin, '.explode("words")')
-        schema = check.exploded(self.node.schema, named, origin)
+        schema = check.exploded_schema(self.node.schema, named, origin)
         return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(named))))
 
-    def union(self, *others: Stream) -> Stream:
-        """Put streams with the same columns together."""
+    def distinct(
+        self, *columns: str | Sequence[str], within: Duration | None = None, forever: bool = False
+    ) -> Stream:
+        """Drop events that are equal, in these columns (all, if none is named), to an earlier one.
+
+        The first event of its kind passes. A later one is dropped while less than `within` of event time has passed
+        since the last one that *passed*; dropped events do not extend this. Events are processed in strict order. With
+        `forever`, one event of a kind ever passes, and state is never removed.
+        """
         origin = here()
-        parts = (self.node, *(stream_given(other, origin, "a union").node for other in others))
-        return Stream(logical.Union(origin, check.united([part.schema for part in parts], origin), parts))
+        schema = self.node.schema
+        named = check.names(columns, origin, '.distinct("user", within="1h")')
+        keys = tuple(dict.fromkeys(named or schema))
+        check.keys_fit(keys, schema, origin)
+        if forever == (within is not None):
+            raise UserError(
+                "WINDOW_UNBOUNDED" if not forever else "BAD_DISTINCT",
+                "distinct needs to know how long an event is remembered"
+                if not forever
+                else "distinct within some time is not forever",
+                where=str(origin),
+                hint='Declare within="1h"; or forever=True, if the number of different events is bounded.',
+            )
+        span = None if within is None else microseconds(within)
+        if span is not None and span < 1:
+            raise UserError("BAD_WINDOW", "distinct needs a time", where=str(origin), hint='As in "1h".')
+        return stateful(origin, schema, Distinct(keys, span, tuple(schema)), self.node)
+
+    def demux(
+        self, *, otherwise: str | None = "rest", every_match: bool = False, **predicates: pl.Expr
+    ) -> dict[str, Stream]:
+        """Split the stream by conditions into streams by name.
+
+            parts = clicks.demux(bad=col("status") >= 500, slow=col("seconds") > 2)
+            parts["bad"], parts["slow"], parts["rest"]
+
+        An event goes to the first stream whose condition holds (with `every_match`, to every such one), and to the one
+        named `otherwise` if none does (None: such events are dropped). A condition that is null does not hold.
+        """
+        origin = here()
+        if not predicates:
+            raise UserError(
+                "BAD_DEMUX",
+                "demux needs a condition",
+                where=str(origin),
+                hint='As in .demux(bad=col("status") >= 500).',
+            )
+        if otherwise in predicates:
+            raise UserError(
+                "NAME_TAKEN",
+                f"two streams would be called {otherwise!r}",
+                where=str(origin),
+                hint='Give the stream of the rest another name, as in demux(..., otherwise="others").',
+            )
+        for name, predicate in predicates.items():
+            check.condition(self.node.schema, predicate, origin, f"the part {name!r}")
+        conditions: dict[str, pl.Expr] = {}
+        no_match: pl.Expr | None = None
+        for name, predicate in predicates.items():
+            conditions[name] = predicate if every_match or no_match is None else predicate & no_match
+            fails = ~predicate.fill_null(False)
+            no_match = fails if no_match is None else no_match & fails
+        if otherwise is not None and no_match is not None:
+            conditions[otherwise] = no_match
+        return {
+            name: Stream(logical.Part(origin, self.node.schema, self.node, condition, name))
+            for name, condition in conditions.items()
+        }
+
+    def union(self, *others: Stream) -> Stream:
+        """Unite streams with the same columns."""
+        origin = here()
+        parts = (self.node, *(require_stream(other, origin, "a union").node for other in others))
+        return Stream(
+            logical.Union(origin, check.union_schema([part.schema for part in parts], origin), parts)
+        )
 
     def late(self) -> Stream:
-        """The events of this stream that came too late, as a stream of their own. Only of a stream itself.
+        """The late and future events of this stream, as a stream of their own. Only of a stream itself.
 
-        A late event happens, for whatever reads it, when it is noticed; its own columns stay as they are.
+        For operators, a late event happens when it is noticed; its own columns stay as they are.
         """
         origin = here()
         if not isinstance(self.node, logical.Source):
             raise UserError(
                 "LATE_OF_NO_STREAM",
-                "only a stream itself has late events, not what was made of it",
+                "only a stream itself has late events, not the rows computed from it",
                 where=str(origin),
                 hint="Call late() on what ps.stream(...) returned.",
             )
         return Stream(logical.Late(origin, self.node.schema, self.node))
 
     def rebalance(self) -> Stream:
-        """Deal the rows out evenly: what follows, up to the next key, runs on all slices alike.
+        """Distribute the rows evenly: what follows, up to the next key, runs on all slices.
 
-        For costly steps after an operator whose rows lie on few slices, or a log of few partitions.
+        For expensive steps after an operator whose rows are in few slices, or a log of few partitions.
         """
-        return stateful(here(), self.node.schema, Relay(tuple(self.node.schema)), self.node)
+        return stateful(here(), self.node.schema, Rebalance(tuple(self.node.schema)), self.node)
 
     def key_by(
         self,
@@ -190,15 +255,15 @@ class Stream(Demux, Distincts, Products):
         order: Order | None = None,
         partition: Partitioner | None = None,
     ) -> Keyed:
-        """What follows happens per value of these columns.
+        """Partition the stream by these columns: what follows happens per value.
 
         `order` overrides the order in which custom operators and aggregates get their events: "strict" (by event
         time, partition and offset; events wait for the watermark), "epoch" (windows in order, inside an epoch any) or
-        "none" (as they come, even for a custom operator that is not commutative: what it tells may then depend
-        on how they came). The other operators always take the order they need.
+        "none" (as they come, even for a custom operator that is not commutative, whose results may then depend on how
+        they came). The other operators always use the order they need.
 
-        `partition` says which keys lie together, where hashing them is not good enough:
-        `ps.by_range("user", ["f", "m"])` or `ps.by_function(function, parts)`. Answers are the same.
+        `partition` assigns keys to slices, where hashing them is not good enough: `ps.by_range("user", ["f", "m"])` or
+        `ps.by_function(function, parts)`. Results are the same.
         """
         origin = here()
         keys = check.names(columns, origin, '.key_by("user", "page")')
@@ -210,88 +275,66 @@ class Stream(Demux, Distincts, Products):
                 where=str(origin),
                 hint='Choose "strict", "epoch" or "none".',
             )
-        node = _one_zero(self.node, keys, origin)
+        node = _normalize_zeros(self.node, keys, origin)
         if partition is not None:
             check.partition_fits(partition, keys, origin)
-            node = logical.Partitioned(origin, node.schema, node, partition)
+            node = logical.PartitionBy(origin, node.schema, node, partition)
         return Keyed(node, tuple(dict.fromkeys(keys)), order=order)
 
     def window(self, size: Duration, every: Duration | None = None, offset: Duration = 0) -> Windowed:
-        """Over all events, in windows of time; see `Keyed.window`."""
+        """Windows of time over all events; see `Keyed.window`."""
         return Keyed(self.node, ()).window(size, every, offset)
 
     def running(self, every: Duration = "1s") -> Windowed:
-        """Over all events since the beginning, told at the end of every `every` of event time."""
+        """Totals over all events so far, emitted at the end of every `every` of event time."""
         return Keyed(self.node, ()).running(every)
 
-    def top(
-        self,
-        k: int,
-        by: str | None = None,
-        *,
-        per: str | Sequence[str] = (),
-        least: bool = False,
-        changes_only: bool | None = None,
-    ) -> Stream:
-        """The k best rows of a window's, or of running, aggregates; `by` is the last column if not given.
-
-        With `per`, the k best of every value of these columns; of running totals, these must be keys.
-        Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before, of
-        its group where there are groups; unless it is said otherwise, that is so of running aggregates, while
-        every window is told.
-        """
+    def _map(self, columns: Mapping[str, pl.Expr], *, only: bool) -> Stream:
         origin = here()
-        aggregated = aggregate_under(self.node, origin)
-        if k < 1:
-            raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")
-        by = by or list(self.node.schema)[-1]
-        groups = (per,) if isinstance(per, str) else tuple(dict.fromkeys(per))
-        schema = self.node.schema
-        check.columns_exist([by, *aggregated.keys, *groups], schema, origin, "top")
-        check.keys_fit(groups, schema, origin)
-        check.names_differ(["rank", *schema], origin)
-        running = isinstance(aggregated, RunningAggregation)
-        if running and not set(groups) <= set(aggregated.keys):
-            raise UserError(
-                "BAD_TOP",
-                "a running total that moved to another group could not be taken back from the one it was in",
-                where=str(origin),
-                hint=f"Let per be some of the keys: {', '.join(aggregated.keys) or 'there are none'}.",
-            )
-        changes = running if changes_only is None else changes_only
-        made = TopK(k, by, aggregated.keys, running, not least, changes)
-        if groups:
-            ranking = GroupTop(groups, made, columns_of(schema))
-            return stateful(origin, ranking.schema(), ranking, self.node)
-        return Stream(logical.Top(origin, made.schema(schema), self.node, made))
-
-    def _mapped(self, columns: Mapping[str, pl.Expr], *, only: bool) -> Stream:
-        origin = here()
-        schema = check.mapped(self.node.schema, columns, only, origin)
+        schema = check.mapped_schema(self.node.schema, columns, only, origin)
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
 
 
-def _given(name: object, log: object, decoder: object, origin: Origin) -> None:
-    """Raise unless a stream has a name, a log and a decoder."""
-    wrong = None
+@dataclass(frozen=True, eq=False)
+class WithOutputs(Stream):
+    """The main output of an operator; further outputs are its items, by name."""
+
+    schemas: Mapping[str, logical.Schema]
+
+    def __getitem__(self, name: str) -> Stream:
+        origin = here()
+        if name not in self.schemas or not name:
+            others = ", ".join(repr(one) for one in self.schemas if one) or "none"
+            raise UserError(
+                "UNKNOWN_OUTPUT",
+                f"there is no output {name!r}",
+                where=str(origin),
+                detail=f"the further outputs are {others}",
+                hint="Declare it: .apply(operator, schema, outputs={'name': {...}}).",
+            )
+        return Stream(logical.Branch(origin, self.schemas[name], self.node, name))
+
+
+def _check_arguments(name: object, log: object, decoder: object, origin: Origin) -> None:
+    wrong: tuple[str, str, str] | None = None
     if not isinstance(name, str):
         wrong = "BAD_NAME", f"{name!r} cannot name a stream", 'As in ps.stream("clicks", ...).'
     elif not isinstance(log, Log):
-        hint = f"Say that these are files: ps.files({log!r})." if isinstance(log, str) else None
+        hint = f"Declare that these are files: ps.files({log!r})." if isinstance(log, str) else None
         wrong = "NOT_A_LOG", f"{log!r} is no log", hint or "Use ps.files(...) or ps.generated(...)."
     elif not isinstance(decoder, Decoder):
-        called = f"Call it: {decoder.__name__}(...)." if isinstance(decoder, type) else None
+        hint = f"Call it: {decoder.__name__}(...)." if isinstance(decoder, type) else None
         wrong = (
             "NOT_A_DECODER",
-            f"{decoder!r} cannot say what the bytes of {name!r} mean",
-            called or "Use ps.json_lines({...}), ps.Delimited({...}), ps.Pattern(...) or ps.combined_log().",
+            f"{decoder!r} cannot decode the bytes of {name!r}",
+            hint or "Use ps.json_lines({...}), ps.Delimited({...}), ps.Pattern(...) or ps.combined_log().",
         )
     if wrong:
         raise UserError(wrong[0], wrong[1], where=str(origin), hint=wrong[2])
 
 
-def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logical.Node:
-    """The rows with one spelling of zero in keys that are floats: 0.0 and -0.0 are one key."""
+def _normalize_zeros(node: logical.Node, keys: Sequence[str], origin: Origin) -> logical.Node:
+    """The rows with -0.0 replaced by 0.0 in keys that are floats, so that they are one key."""
     floats = tuple(
         (key, pl.when(pl.col(key) == 0).then(0.0).otherwise(pl.col(key)).cast(node.schema[key]))
         for key in dict.fromkeys(keys)

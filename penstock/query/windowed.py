@@ -1,4 +1,4 @@
-"""A windowed stream: what to compute in each window. Every call returns something new and runs nothing."""
+"""A windowed stream: what to compute in each window. Every call returns a new object and runs nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.errors import UserError
 from penstock.operators import functions
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.user import User
+from penstock.origin import here
 from penstock.query import check
-from penstock.query.origin import here
 from penstock.query.purity import check_repeatable
-from penstock.query.rows import KeyedRows, ordered, stateful
-from penstock.query.window import Emission, Window
+from penstock.query.rows import KeyedRows, stateful, strictly_ordered
+from penstock.query.windows import Emission, Window
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Windowed(KeyedRows):
-    """A keyed stream cut into windows; says what to compute in each."""
+    """A keyed stream cut into windows."""
 
     window: Window
 
     def emit(self, when: str | None = None, *, every: Duration | None = None) -> Windowed:
-        """When answers are told, with the column `as_of` beside those of the window.
+        """Choose when results are emitted; they get the column `as_of` beside those of the window.
 
-        `"close"`: once, when a window is over; that is so anyway, and without `as_of`.
+        `"close"`: once, when a window closes. This is the default, without `as_of`.
 
-        `every="10s"`: also while a window is open, at each multiple of ten seconds on the clock of event time, the
-        answer so far of every key and window that had events since it was last told; and once more at the
-        window's end if there were events since. `as_of` is that multiple, or that end: the
-        answer is of all events of the window before it.
+        `every="10s"`: also while a window is open, at each multiple of ten seconds of event time, the result so far of
+        every key and window that had events since the last emission; and once more when the window closes, if there
+        were events since. `as_of` is that multiple, or the window's end: the result covers all events of the window
+        before it.
 
-        `"change"`: after every event after which the answer of its window is another than before, in strict order;
-        for windows that overlap, of every such window. `as_of` is the event's time.
+        `"change"`: after every event that changes the result of its window, in strict order; if windows overlap, of
+        every such window. `as_of` is the event's time.
         """
         origin = here()
         if (when is None) == (every is None) or when not in (None, "close", "change"):
             raise UserError(
                 "BAD_EMIT",
-                f"answers cannot be told at {when!r}" if when else "emit needs to know when",
+                f"results cannot be emitted at {when!r}" if when else "emit needs to know when",
                 where=str(origin),
-                hint='Say .emit("close"), .emit("change") or .emit(every="10s").',
+                hint='Use .emit("close"), .emit("change") or .emit(every="10s").',
             )
         emission: Emission
         if every is not None:
-            emission = check.duration(every, origin, "BAD_EMIT", "answers are told")
+            emission = check.duration(every, origin, "BAD_EMIT", "results are emitted")
         else:
             emission = "change" if when == "change" else "close"
-        return replace(self, window=self.window.emitting(emission, origin))
+        return replace(self, window=self.window.with_emission(emission, origin))
 
     def count(self, alias: str = "count") -> Stream:
         """How many events."""
@@ -71,7 +71,7 @@ class Windowed(KeyedRows):
         if not aggregates:
             raise UserError(
                 "MISSING_AGGREGATE",
-                "aggregate does not say what to compute",
+                "aggregate needs to know what to compute",
                 where=str(origin),
                 hint='As in .aggregate(ps.count(), ps.sum_("bytes")); .count() counts the events.',
             )
@@ -81,7 +81,7 @@ class Windowed(KeyedRows):
                     "NOT_AN_AGGREGATE",
                     f"{one if isinstance(one, pl.Expr) else repr(one)} is no aggregate function",
                     where=str(origin),
-                    hint=f"Use Penstock's own, as in .aggregate(ps.sum_({_column_of(one)!r}), ps.count()); one of "
+                    hint=f"Use Penstock's own, as in .aggregate(ps.sum_({_guess_column(one)!r}), ps.count()); one of "
                     "your own is made with ps.aggregate_function(...).",
                 )
             if isinstance(one, User):
@@ -90,20 +90,20 @@ class Windowed(KeyedRows):
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
         check.names_free([a.alias for a in aggregates], origin)
         try:
-            resolved = tuple(aggregate.resolved(schema) for aggregate in aggregates)
+            resolved = tuple(aggregate.resolve(schema) for aggregate in aggregates)
         except UserError as error:
             raise UserError(
                 error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
             ) from None
         check.names_differ([*self.window.columns, *self.keys, *(a.alias for a in aggregates)], origin)
-        made = self.window.columns | {key: schema[key] for key in self.keys}
-        made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
+        columns = self.window.columns | {key: schema[key] for key in self.keys}
+        columns |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
         operator = self.window.operator(self.keys, resolved)
-        return stateful(origin, made, operator, ordered(origin, self, operator))
+        return stateful(origin, columns, operator, strictly_ordered(origin, self, operator))
 
 
-def _column_of(given: object) -> str:
-    """The column that was meant by what is no aggregate function."""
+def _guess_column(given: object) -> str:
+    """The column that was probably meant."""
     if isinstance(given, pl.Expr):
         return next(iter(given.meta.root_names()), "n")
     return given if isinstance(given, str) else "n"

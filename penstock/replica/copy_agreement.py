@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
 from penstock.logs.choice import Extent
 from penstock.logs.replicated import Reach, ReplicatedLog
-from penstock.state.agreed import Agreed
+from penstock.state.shared_records import SharedRecords
 
 #: after how many seconds what has not changed is said again: the coordination store may have been away
 AGAIN_SECONDS = 1.0
@@ -40,9 +40,9 @@ def replicated_in(program: Program) -> dict[str, ReplicatedLog]:
 class Reporter:
     """What an engine that does not lead can reach. It looks for itself: others use the plan's logs meanwhile."""
 
-    def __init__(self, program: Program, agreed: Agreed, say: Callable[..., None]) -> None:
+    def __init__(self, program: Program, shared_records: SharedRecords, say: Callable[..., None]) -> None:
         self._logs = copy.deepcopy(replicated_in(program))
-        self._agreed, self._say = agreed, say
+        self._shared_records, self._say = shared_records, say
         self._said: dict[str, Any] | None = None
         self._said_at = 0.0
 
@@ -72,9 +72,9 @@ class Reporter:
 
     def _reached(self) -> Mapping[str, Mapping[str, int]]:
         """How far the leader has come, as the unit's book says."""
-        epochs = self._agreed.epochs()
+        epochs = self._shared_records.epochs()
         try:
-            record = self._agreed.recorded(epochs[-1]) if epochs else None
+            record = self._shared_records.read(epochs[-1]) if epochs else None
         except PenstockError:  # damaged, which others tell of
             record = None
         return {} if record is None else record.end.at

@@ -99,7 +99,7 @@ class Lead:
 
 def last_commit(directory: Path) -> float | None:
     """When the newest manifest of a directory was written."""
-    epochs = StateDirectory(directory).epochs()
+    epochs = StateDirectory(directory).manifests.epochs()
     with contextlib.suppress(OSError):
         if epochs:
             return (directory / "manifests" / f"{epochs[-1]:012d}.json").stat().st_mtime

@@ -32,7 +32,7 @@ from penstock.epoch.run_summary import Run
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, PenstockError
 from penstock.ha.schemes import Scheme
-from penstock.ha.seed import measured
+from penstock.ha.seed import seed_and_measure
 from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
 from penstock.replica.copy_agreement import Hearing, Reporter
 from penstock.replica.lag import may_be_others, must_resync, was_left_behind
@@ -122,7 +122,7 @@ class EngineMember:
         """Wait for the lease, with as much at hand as the scheme asks for; None when there is no more need for us."""
         self._say(phase="ready")
         standby = Standby(self._name, self._unit, self._program, self._settings, self._spark, self._say)
-        found, reporter = list[Lease](), Reporter(self._program(), self._unit.agreed, self._say)
+        found, reporter = list[Lease](), Reporter(self._program(), self._unit.shared_records, self._say)
 
         def look() -> bool:
             if (lease := self._acquired()) is not None:
@@ -174,7 +174,7 @@ class EngineMember:
         """Lead on the directory in force."""
         directory = Path(self._unit.record().directory)
         warm = self._voice.me.directory == str(directory) and self._voice.me.cached_bytes > 0
-        duty = Duty(self._name, self._unit.agreed, self._unit.root, warm_cache=warm)
+        duty = Duty(self._name, self._unit.shared_records, self._unit.root, warm_cache=warm)
         engine = self._engine(directory, duty, lease)
         self._lease = lease
         self._installed(lease, engine, time.time())
@@ -314,21 +314,21 @@ class EngineMember:
                     return
                 if self._dismissed(self._unit.record()):
                     return
-            epoch, figures = measured(own, StateDirectory(Path(self._unit.record().directory)))
+            epoch, figures = seed_and_measure(own, StateDirectory(Path(self._unit.record().directory)))
             self._unit.change(lambda now, figures=figures: now.add_measurements(**figures))  # type: ignore[misc]
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)
             self._resync = False
             duty = Duty(
                 self._name,
-                self._unit.agreed,
+                self._unit.shared_records,
                 self._unit.root,
                 follows=Leader.of(self._unit),
                 holds=self._unit.record().scheme is not Scheme.active_replication,
             )
             engine = self._engine(own, duty, None)
             engine.seat.committed = self._unit.find_committed()
-            reporter = Reporter(engine.program, self._unit.agreed, self._say)
+            reporter = Reporter(engine.program, self._unit.shared_records, self._say)
             try:
                 run = self._watched(engine, partial(self._beside, reporter))
             except PenstockError as error:
@@ -344,9 +344,9 @@ class EngineMember:
         """Whether our code is not that of the last leader, so that we may not follow but lead, since nobody does;
         raises if somebody does."""
         if self._unit.primary(self._name) is not None:
-            check_replica(code, self._unit.agreed.code(self._unit.record().generation))
+            check_replica(code, self._unit.shared_records.read_code(self._unit.record().generation))
             return False
-        last = self._unit.agreed.code()
+        last = self._unit.shared_records.read_code()
         return last is not None and last != code
 
     def _beside(self, reporter: Reporter, engine: Engine) -> None:
@@ -355,7 +355,10 @@ class EngineMember:
             return
         reporter.look()
         record = self._unit.record()
-        done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.agreed.epochs()
+        done, epochs = (
+            StateDirectory(Path(record.directory)).manifests.epochs(),
+            self._unit.shared_records.epochs(),
+        )
         engine.seat.committed = self._unit.find_committed()
         primary = self._unit.primary(self._name)
         behind = primary.behind if primary is not None and primary.host == self._voice.me.host else None
@@ -382,10 +385,13 @@ class EngineMember:
             self._say(held=held)
 
     def _promote(self, engine: Engine, lease: Lease) -> None:
-        began, settle = time.monotonic(), partial(self._installed, lease, engine, time.time(), promoted=True)
+        began, on_released = (
+            time.monotonic(),
+            partial(self._installed, lease, engine, time.time(), promoted=True),
+        )
         self._tell(f"has the lease, generation {lease.generation}")
         self._lease = lease
-        engine.promote(lease, settle)
+        engine.promote(lease, on_released)
         took = time.monotonic() - began
         self._say(held=0)
         self._serve(engine)

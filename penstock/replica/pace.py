@@ -65,5 +65,5 @@ def reached(member: Member) -> int:
     """The last epoch that a follower has done: as it says, or as can be seen in its directory."""
     done: list[int] = []
     with contextlib.suppress(OSError):  # it may just be making it anew
-        done = StateDirectory(Path(member.directory)).epochs() if member.directory else []
+        done = StateDirectory(Path(member.directory)).manifests.epochs() if member.directory else []
     return max(member.epoch, done[-1] if done else -1)

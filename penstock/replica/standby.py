@@ -12,8 +12,8 @@ from pathlib import Path
 
 from penstock.catalogue.program import Program
 from penstock.engine.state_location import state_place
-from penstock.ha.follower import RunFollower
 from penstock.ha.schemes import SCHEMES
+from penstock.ha.standby_cache import StandbyCache
 from penstock.ha.unit import Unit, UnitRecord
 from penstock.settings import Settings
 from penstock.spark.session import SparkSession, warm_up
@@ -38,7 +38,7 @@ class Standby:
     ) -> None:
         self._name, self._unit, self._program, self._settings, self._say = name, unit, program, settings, say
         self._spark, self._warmed_at = spark, time.monotonic()
-        self._follower: RunFollower | None = None
+        self._follower: StandbyCache | None = None
         self._directory = ""
 
     def look(self, record: UnitRecord) -> None:
@@ -50,7 +50,7 @@ class Standby:
         if not facts.follows_runs or record.leader is None:
             return
         if self._follower is None or self._directory != record.directory:
-            self._follower, self._directory = RunFollower(self._cache(directory)), record.directory
+            self._follower, self._directory = StandbyCache(self._cache(directory)), record.directory
             self._say(directory=record.directory)
         follower = self._follower
         if follower.follow(directory):

@@ -68,23 +68,23 @@ class Entry:
 
     def to_json(self) -> str:
         """The entry as one line."""
-        told = {"number": self.number, "at": round(self.at, 3), **to_plain(self.decision)}
-        told |= {"outcome": str(self.outcome), "outcome_at": round(self.outcome_at, 3)}
-        told |= {"changed_at": round(self.changed_at, 3)}
-        return json.dumps(told | ({"why": self.why} if self.why else {}))
+        plain = {"number": self.number, "at": round(self.at, 3), **to_plain(self.decision)}
+        plain |= {"outcome": str(self.outcome), "outcome_at": round(self.outcome_at, 3)}
+        plain |= {"changed_at": round(self.changed_at, 3)}
+        return json.dumps(plain | ({"why": self.why} if self.why else {}))
 
     @staticmethod
     def from_json(line: str) -> Entry:
         """The entry of a line."""
-        told = json.loads(line)
+        plain = json.loads(line)
         return Entry(
-            told["number"],
-            float(told["at"]),
-            from_plain(told),
-            Outcome(told["outcome"]),
-            float(told["outcome_at"]),
-            told.get("why", ""),
-            float(told.get("changed_at", told["outcome_at"])),
+            plain["number"],
+            float(plain["at"]),
+            from_plain(plain),
+            Outcome(plain["outcome"]),
+            float(plain["outcome_at"]),
+            plain.get("why", ""),
+            float(plain.get("changed_at", plain["outcome_at"])),
         )
 
     def shift_clock(self, seconds: float) -> Entry:

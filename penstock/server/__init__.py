@@ -1,1 +1,1 @@
-"""The HTTP service: an engine's streams, jobs and results for people and programs elsewhere."""
+"""The HTTP service: streams, jobs and results of an engine for people and programs elsewhere."""

@@ -1,7 +1,6 @@
-"""The API: every page, what it takes and what it answers.
+"""Declares the pages of the HTTP API, and puts the service together from gate, forwarding, pages and subscriptions.
 
-Receives requests that passed the gate; hands answers, or problems in Penstock's words. Statements of every kind go
-through SQL, so there is one door to guard.
+Every change of streams and jobs, also one with a structured body, is executed as SQL: so one guard suffices.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import Body, FastAPI, Header, Path, Query, Request
+from fastapi import Body, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 import penstock
@@ -24,24 +23,27 @@ from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
-from penstock.server import statements
-from penstock.server.diagnostics import insight
+from penstock.server.diagnostics import Limit, Name, add_diagnostic_pages
 from penstock.server.forwarding import REQUEST, Forwarding
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.middleware import Gate, client_of
-from penstock.server.problems import kind_of, tell_errors, text_of, wrong_kind
-from penstock.server.security import Token, check_name
-from penstock.server.structured_log import Latest, log
+from penstock.server.middleware import Gate
+from penstock.server.problems import add_error_handlers, content_type, decode_text, wrong_content_type
+from penstock.server.render_sql import (
+    place_in_query,
+    render_alter_job,
+    render_command,
+    render_create_job,
+    render_create_stream,
+)
+from penstock.server.result_pages import add_result_pages
+from penstock.server.security import Token
+from penstock.server.statement_guard import check_name
+from penstock.server.structured_log import RecentLines, log
 from penstock.server.subscriptions import Hub
-from penstock.server.wire import ARROW, PROBLEM, answer_json, rows_arrow
+from penstock.server.wire import PROBLEM
 
-Name = Annotated[str, Path(max_length=200, description="Its name.")]
-Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch wanted.")]
-Most = Annotated[int, Query(ge=1, le=1_000)]
-Check = Annotated[bool, Query(description="Only say what would be answered; nothing is carried out.")]
-#: epochs of results that are read at once
-_AT_ONCE = 16
+Check = Annotated[bool, Query(description="Return what would be returned, and change nothing.")]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "model": schemas.Problem,
@@ -73,96 +75,87 @@ _LINES_BODY: dict[str, Any] = {
 
 
 class Service:
-    """An app on a host, with its gate and its subscriptions."""
+    """The ASGI application of a host, with its gate and its subscriptions."""
 
     def __init__(self, host: Host, limits: Limits | None = None, token: Token | None = None) -> None:
         self.host, self.limits, self.token = host, limits or Limits(), token
-        #: whether the dashboard's pages are there; they speak over WebSockets
+        #: whether it has the dashboard's pages, which need WebSockets
         self.has_pages = False
-        self.hub, self.logged = Hub(host, self.limits), Latest()
+        self.hub, self.recent_lines = Hub(host, self.limits), RecentLines()
         self.api = FastAPI(
             title="Penstock",
             version=penstock.__version__,
-            description="Streams, jobs and answers of a running engine.",
-            lifespan=self._life,
-            docs_url=None,  # its pages load scripts from elsewhere
+            description="Streams, jobs and results of a running engine.",
+            lifespan=self._lifespan,
+            docs_url=None,  # its pages load scripts from other servers
             redoc_url=None,
             responses=_PROBLEMS,
             separate_input_output_schemas=False,
         )
-        tell_errors(self.api)
-        _general(self.api, self)
-        _streams(self.api, self)
-        _jobs(self.api, self)
-        _answers(self.api, self)
-        insight(self.api, self.host, self.logged)
+        add_error_handlers(self.api)
+        _add_service_pages(self.api, self)
+        _add_stream_pages(self.api, self)
+        _add_job_pages(self.api, self)
+        _add_job_commands(self.api, self)
+        add_result_pages(self.api, self.host, self.hub, self.limits)
+        add_diagnostic_pages(self.api, self.host, self.recent_lines)
         self.forwarding = Forwarding(self.api)
-        self.gate = Gate(self.forwarding, self.limits, token, self._at_hand)
-        self._asking: dict[tuple[object, ...], asyncio.Task[bytes]] = {}
+        self.gate = Gate(self.forwarding, self.limits, token, self._cached_result)
 
     @asynccontextmanager
-    async def _life(self, _: FastAPI) -> AsyncIterator[None]:
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         self.hub.start()
-        self.logged.listen()
+        self.recent_lines.start()
         yield
-        self.logged.rest()
+        self.recent_lines.stop()
         await self.hub.stop()
 
-    def _at_hand(self, job: str) -> bytes | None:
-        """A job's latest answer, where it is here and nobody else is to be asked."""
-        return self.host.answered(job) if self.forwarding.coordinators is None else None
+    def _cached_result(self, job: str) -> bytes | None:
+        """A job's latest result if it is cached here; never where another coordinator may manage the job."""
+        return self.host.cached_result(job) if self.forwarding.coordinators is None else None
 
-    async def answer(self, job: str) -> bytes:
-        """A job's latest answer as JSON, made once for all who ask meanwhile."""
-        key = (job, *self.host.moment)
-        if key not in self._asking:
-            self._asking[key] = asyncio.create_task(asyncio.to_thread(self.host.answer, job))
-            self._asking[key].add_done_callback(lambda _: self._asking.pop(key, None))
-        return await asyncio.shield(self._asking[key])
-
-    def say(self, sql: str, check: bool = False) -> schemas.Said:
-        """Have statements carried out, or only checked."""
+    def execute(self, sql: str, check: bool = False) -> schemas.StatementReplies:
+        """Execute statements, or only check them."""
         if len(sql) > self.limits.sql_characters:
             raise UserError(
                 "QUERY_TOO_LONG",
                 f"the statement has {len(sql):,} characters",
-                hint=f"At most {self.limits.sql_characters:,} are taken over HTTP.",
+                hint=f"The limit over HTTP is {self.limits.sql_characters:,}.",
             )
-        answers = self.host.say(sql, REQUEST.get(), check=check)
+        replies = self.host.execute(sql, REQUEST.get(), check=check)
         if not check:
-            said = [answer.says[:200] for answer in answers if not answer.question]
-            log("said", sql=sql[:2_000], answers=said)
-        return schemas.Said(answers=[schemas.Answered(**asdict(answer)) for answer in answers])
+            log("executed", sql=sql[:2_000], answers=[one.says[:200] for one in replies if not one.question])
+        return schemas.StatementReplies(answers=[schemas.StatementReply(**asdict(one)) for one in replies])
 
-    def create(self, body: requests.NewJob, check: bool = False) -> schemas.Answered:
+    def create(self, body: requests.NewJob, check: bool = False) -> schemas.StatementReply:
         """Create a job."""
-        with statements.in_query():
-            return self.say(statements.create_job(body), check).answers[0]
+        with place_in_query():
+            return self.execute(render_create_job(body), check).answers[0]
 
-    def alter(self, name: str, body: requests.Change, check: bool = False) -> schemas.Answered:
+    def alter(self, name: str, body: requests.JobChange, check: bool = False) -> schemas.StatementReply:
         """Alter a job."""
-        text = statements.alter_job(name, body)
-        with statements.in_query():
-            return self.say(text, check).answers[0]
+        text = render_alter_job(name, body)
+        with place_in_query():
+            return self.execute(text, check).answers[0]
 
     def put_code(
         self, name: str, source: str, attribute: str, *, rebuild: bool = False, check: bool = False
-    ) -> schemas.Answered:
-        """Have a job of a query in source text."""
+    ) -> schemas.StatementReply:
+        """Create or alter a job from Python source."""
         self.host.check_code()
         check_name(name, "job")
         code = bundle_of(f"{name}.py", source)
-        answers = self.host.submit(HaveFrom(name, code, attribute, rebuild), REQUEST.get(), check)
+        reply = self.host.submit(HaveFrom(name, code, attribute, rebuild), REQUEST.get(), check)[0]
         if not check:
-            log("code", job=name, digest=code.digest, attribute=attribute, answers=[answers[0].says[:200]])
-        return schemas.Answered(**asdict(answers[0]))
+            log("code", job=name, digest=code.digest, attribute=attribute, answers=[reply.says[:200]])
+        return schemas.StatementReply(**asdict(reply))
 
-    def change(self, verb: str, name: str) -> schemas.Answered:
+    def change(self, verb: str, name: str) -> schemas.StatementReply:
         """Pause, resume, flush, empty or drop a job."""
-        return self.say(statements.change(verb, name)).answers[0]
+        return self.execute(render_command(verb, name)).answers[0]
 
     def status(self) -> dict[str, Any]:
-        """The engine and the service in numbers."""
+        """The values of `/status`."""
         return {
             **self.host.status(),
             "subscribers": self.hub.subscribers,
@@ -173,12 +166,12 @@ class Service:
 # -- pages ---------------------------------------------------------------------------------------
 
 
-def _general(api: FastAPI, service: Service) -> None:
+def _add_service_pages(api: FastAPI, service: Service) -> None:
     host = service.host
 
     @api.get("/health", tags=["service"])
     async def health() -> schemas.Health:
-        """Whether the engine is at work. Needs no token."""
+        """Whether the engine runs. Needs no token."""
         status: Literal["ok", "ending", "starting"] = "starting"
         if host.phase in ("running", "ending"):
             status = "ok" if host.phase == "running" else "ending"
@@ -192,24 +185,26 @@ def _general(api: FastAPI, service: Service) -> None:
     @api.get("/metrics", tags=["service"], response_class=Response)
     def prometheus() -> Response:
         """All metrics for Prometheus."""
-        return Response(host.exported(service.status(), service.gate.answers), media_type=CONTENT_TYPE)
+        return Response(
+            host.export_metrics(service.status(), service.gate.responses), media_type=CONTENT_TYPE
+        )
 
     @api.get("/coordinators", tags=["service"])
     def coordinators() -> list[schemas.Coordinator]:
-        """The coordinators that share the jobs' masters; none where this process carries all."""
+        """The coordinators that share the jobs; none if this process manages all of them."""
         return [schemas.Coordinator(**one) for one in host.coordinators()]
 
     @api.post("/sql", tags=["service"], openapi_extra=_SQL_BODY)
-    async def sql(request: Request, check: Check = False) -> schemas.Said:
-        """Have statements carried out: all of them or none."""
-        kind, body = kind_of(request), await request.body()
+    async def sql(request: Request, check: Check = False) -> schemas.StatementReplies:
+        """Execute statements: all of them, or none."""
+        kind, body = content_type(request), await request.body()
         if kind not in ("application/json", "application/sql"):
-            raise wrong_kind("application/json or application/sql")
-        text = text_of(body) if kind == "application/sql" else requests.Sql.model_validate_json(body).sql
-        return await asyncio.to_thread(service.say, text, check)
+            raise wrong_content_type("application/json or application/sql")
+        text = decode_text(body) if kind == "application/sql" else requests.Sql.model_validate_json(body).sql
+        return await asyncio.to_thread(service.execute, text, check)
 
 
-def _streams(api: FastAPI, service: Service) -> None:
+def _add_stream_pages(api: FastAPI, service: Service) -> None:
     host = service.host
 
     @api.get("/streams", tags=["streams"])
@@ -218,9 +213,9 @@ def _streams(api: FastAPI, service: Service) -> None:
         return [schemas.StreamFacts(**stream) for stream in host.streams()]
 
     @api.post("/streams", tags=["streams"], status_code=201)
-    def create_stream(body: requests.NewStream) -> schemas.Answered:
-        """Create a stream. Files are named only below directories the operator opened."""
-        return service.say(statements.create_stream(body)).answers[0]
+    def create_stream(body: requests.NewStream) -> schemas.StatementReply:
+        """Create a stream. It may read files only below directories that the operator opened."""
+        return service.execute(render_create_stream(body)).answers[0]
 
     @api.get("/streams/{name}", tags=["streams"])
     def stream(name: Name) -> schemas.StreamFacts:
@@ -229,25 +224,24 @@ def _streams(api: FastAPI, service: Service) -> None:
         return schemas.StreamFacts(**next(one for one in host.streams() if one["name"] == name))
 
     @api.delete("/streams/{name}", tags=["streams"])
-    def drop_stream(name: Name) -> schemas.Answered:
+    def drop_stream(name: Name) -> schemas.StatementReply:
         """Drop a stream that no job reads."""
-        return service.say(statements.change("drop", name, "STREAM")).answers[0]
+        return service.execute(render_command("drop", name, "STREAM")).answers[0]
 
     @api.get("/streams/{name}/dead", tags=["streams"])
-    def dead(name: Name, limit: Most = 100) -> schemas.Aside:
-        """Records that could not be read, the latest first."""
-        return schemas.Aside(stream=name, rows=host.aside(name, "dead", limit))
+    def dead(name: Name, limit: Limit = 100) -> schemas.SideOutput:
+        """Dead letters, the latest first."""
+        return schemas.SideOutput(stream=name, rows=host.side_output(name, "dead", limit))
 
     @api.get("/streams/{name}/late", tags=["streams"])
-    def late(name: Name, limit: Most = 100) -> schemas.Aside:
-        """Events that came too late, the latest first, where the state keeps them."""
-        return schemas.Aside(stream=name, rows=host.aside(name, "late", limit))
+    def late(name: Name, limit: Limit = 100) -> schemas.SideOutput:
+        """Late events, the latest first, if the engine keeps them."""
+        return schemas.SideOutput(stream=name, rows=host.side_output(name, "late", limit))
 
     @api.get("/streams/{name}/leaped", tags=["streams"])
-    def leaped(name: Name, limit: Most = 100) -> schemas.Aside:
-        """Silent partitions that epochs passed over, from which offset on, and what was read when they came back; the
-        latest first."""
-        return schemas.Aside(stream=name, rows=host.aside(name, "leaped", limit))
+    def leaped(name: Name, limit: Limit = 100) -> schemas.SideOutput:
+        """Skipped partitions, from which offset on, and what was read when they came back; the latest first."""
+        return schemas.SideOutput(stream=name, rows=host.side_output(name, "leaped", limit))
 
     @api.post("/streams/{name}/events", tags=["streams"], openapi_extra=_LINES_BODY)
     async def push(
@@ -256,12 +250,12 @@ def _streams(api: FastAPI, service: Service) -> None:
         producer: Annotated[str | None, Query(max_length=100)] = None,
         sequence: Annotated[int | None, Query(ge=0, le=2**62)] = None,
     ) -> schemas.Pushed:
-        """Append events to a stream's log, where it takes any: lines, or an array of objects as JSON, which become
-        lines. They are on disk when this is answered. A producer counts its requests up and sends one at a time: what
-        comes under a sequence that is not above its last was taken before, and is left out."""
-        kind = kind_of(request)
+        """Append events to the log of a stream, if it takes any: lines, or a JSON array of objects, which become lines.
+        They are on disk before the response. A producer numbers its requests and sends one at a time; a request whose
+        sequence is not above its last one is a repetition and is left out."""
+        kind = content_type(request)
         if kind not in ("application/x-ndjson", "application/json"):
-            raise wrong_kind("application/x-ndjson or application/json")
+            raise wrong_content_type("application/x-ndjson or application/json")
         body = await request.body()
         if kind == "application/json":
             body = await asyncio.to_thread(json_lines, body)
@@ -269,31 +263,31 @@ def _streams(api: FastAPI, service: Service) -> None:
         return schemas.Pushed(events=events, taken=taken)
 
 
-def _jobs(api: FastAPI, service: Service) -> None:
+def _add_job_pages(api: FastAPI, service: Service) -> None:
     host = service.host
 
     @api.get("/jobs", tags=["jobs"])
     def jobs() -> list[schemas.JobFacts]:
-        """All jobs and how they are."""
+        """All jobs and their state of life."""
         return [schemas.JobFacts(**job) for job in host.jobs()]
 
     @api.post("/jobs", tags=["jobs"], status_code=201)
-    def create_job(body: requests.NewJob, check: Check = False) -> schemas.Answered:
+    def create_job(body: requests.NewJob, check: Check = False) -> schemas.StatementReply:
         """Create a job: it runs from the next epoch on."""
         return service.create(body, check)
 
     @api.get("/jobs/{name}", tags=["jobs"])
-    def job(name: Name) -> schemas.JobPage:
-        """One job: its query, its columns, how it is carried out."""
-        return schemas.JobPage(**host.job(name))
+    def job(name: Name) -> schemas.JobDetails:
+        """One job: its query, its columns, its plan."""
+        return schemas.JobDetails(**host.job(name))
 
     @api.patch("/jobs/{name}", tags=["jobs"])
-    def alter(name: Name, body: requests.Change, check: Check = False) -> schemas.Answered:
-        """Alter a job; the answer says whether its state is kept."""
+    def alter(name: Name, body: requests.JobChange, check: Check = False) -> schemas.StatementReply:
+        """Alter a job; the reply contains what becomes of its state."""
         return service.alter(name, body, check)
 
     @api.delete("/jobs/{name}", tags=["jobs"])
-    def drop(name: Name) -> schemas.Answered:
+    def drop(name: Name) -> schemas.StatementReply:
         """Drop a job that no other reads."""
         return service.change("drop", name)
 
@@ -302,94 +296,37 @@ def _jobs(api: FastAPI, service: Service) -> None:
         name: Name,
         request: Request,
         attribute: Annotated[
-            str, Query(max_length=200, description="What the source calls the query.")
+            str, Query(max_length=200, description="The name of the query in the source.")
         ] = "query",
         rebuild: bool = False,
         check: Check = False,
-    ) -> schemas.Answered:
-        """Have a job of a query in Python source: created where there is none of this name, else altered. Only where
-        the service was started with --allow-code: the code does whatever the engine's user can do."""
+    ) -> schemas.StatementReply:
+        """Create or alter a job from Python source. Only if the service was started with --allow-code: the code can do
+        whatever the engine's user can do."""
         host.check_code()
-        if kind_of(request) not in ("text/x-python", "text/plain"):
-            raise wrong_kind("text/x-python")
-        source = text_of(await request.body())
+        if content_type(request) not in ("text/x-python", "text/plain"):
+            raise wrong_content_type("text/x-python")
+        source = decode_text(await request.body())
         return await asyncio.to_thread(
             service.put_code, name, source, attribute, rebuild=rebuild, check=check
         )
 
     @api.post("/jobs/{name}/messages", tags=["jobs"])
     def message(name: Name, body: Annotated[requests.Message, Body()]) -> JSONResponse:
-        """What a job answers to a message: the rows of its latest answer that have the values the message says, or what
-        its own `deliver` function makes of it."""
-        answer = host.message(name, body.message)
-        return JSONResponse(json.loads(json.dumps({"answer": answer}, default=str)))
-
-    def verb(word: str, says: str) -> None:
-        def change(name: Name) -> schemas.Answered:
-            return service.change(word, name)
-
-        api.post(f"/jobs/{{name}}/{word}", tags=["jobs"], name=word, description=says)(change)
-
-    verb("pause", "Let a job see no events and tell nothing until it is resumed.")
-    verb("resume", "Let a job that was paused, or failed, run again.")
-    verb("flush", "Have a job tell its open windows now, as they stand.")
-    verb("empty", "Have a job forget what it knows and begin anew.")
+        """The reply of a job to a message: the rows of its latest result with the values in the message, or what its
+        own `deliver` function returns."""
+        reply = host.send_message(name, body.message)
+        return JSONResponse(json.loads(json.dumps({"answer": reply}, default=str)))
 
 
-def _answers(api: FastAPI, service: Service) -> None:
-    host, hub = service.host, service.hub
+def _add_job_commands(api: FastAPI, service: Service) -> None:
+    def add(verb: str, description: str) -> None:
+        def change(name: Name) -> schemas.StatementReply:
+            return service.change(verb, name)
 
-    @api.get("/jobs/{name}/answer", tags=["answers"], responses={200: {"model": schemas.Told}})
-    async def answer(name: Name, accept: Annotated[str | None, Header()] = None) -> Response:
-        """A job's latest answer: what it told of its last window, or (where it has none) in the last epoch in which it
-        told anything. As JSON, or as an Arrow stream if the Accept header says so."""
-        if accept is not None and ARROW in accept:
-            return await asyncio.to_thread(_arrow, host, name)
-        told = host.answered(name) or await service.answer(name)
-        return Response(told, media_type="application/json")
+        api.post(f"/jobs/{{name}}/{verb}", tags=["jobs"], name=verb, description=description)(change)
 
-    @api.get("/jobs/{name}/results", tags=["answers"], responses={200: {"model": schemas.Results}})
-    def results(name: Name, since: Since = 0, limit: Most = 100) -> Response:
-        """What a job told from an epoch on, page by page."""
-        return Response(_page(service, name, since or 0, limit), media_type="application/json")
-
-    @api.get(
-        "/jobs/{name}/events",
-        tags=["answers"],
-        response_class=Response,
-        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-    )
-    async def events(
-        name: Name,
-        request: Request,
-        since: Since = None,
-        last_event_id: Annotated[str | None, Header(max_length=20)] = None,
-    ) -> Response:
-        """Subscribe to a job (server-sent events). The id of an event is its epoch; a client that comes back with
-        Last-Event-ID goes on after it. Without that or `since` it begins with the next epoch."""
-        if last_event_id:
-            if not last_event_id.lstrip("-").isdigit() or int(last_event_id) < -1:
-                raise UserError("BAD_EVENT_ID", f"{last_event_id!r} is no epoch")
-            since = int(last_event_id) + 1
-        return await hub.subscribe(name, since, client_of(request.scope))
-
-
-def _arrow(host: Host, name: str) -> Response:
-    answer = host.ask(name)
-    if answer is None:
-        return Response(status_code=204)
-    return Response(rows_arrow(answer.rows), media_type=ARROW, headers={"penstock-epoch": str(answer.epoch)})
-
-
-def _page(service: Service, name: str, since: int, limit: int) -> bytes:
-    """Results from an epoch on: so many epochs, or as many as a page holds."""
-    told, size, more = list[bytes](), 0, True
-    while more and len(told) < limit and size < service.limits.page_bytes:
-        most = min(_AT_ONCE, limit - len(told))
-        found = service.host.results(name, since, most)
-        told += [answer_json(name, answer) for answer in found]
-        size = sum(map(len, told))
-        since = found[-1].epoch + 1 if found else since
-        more = len(found) == most
-    head = {"job": name, "next": since, "more": more}
-    return json.dumps(head)[:-1].encode() + b', "results": [' + b", ".join(told) + b"]}"
+    add("pause", "Pause a job: it reads no events and emits nothing until it is resumed.")
+    add("resume", "Resume a job that is paused or has failed.")
+    add("flush", "Emit the open windows of a job now, as they are.")
+    add("empty", "Reset the state of a job.")

@@ -1,11 +1,12 @@
-"""Between the gate and the API: what belongs to another coordinator goes there, and a request can be said again.
+"""Forwards requests about a job to the coordinator that manages it, and makes commands idempotent on their way.
 
-Receives requests that have passed the gate; hands those about a job whose master another coordinator carries to that
-one, and its answer back. All others, and those that were forwarded already, go on to the API here.
+It stands between the gate and the API. Requests that are about no job of another coordinator, and those that another
+coordinator has forwarded, go to the API of this process.
 
-Guarantees: a command has a request's name on its way, so that it is carried out once, however often it has to be sent.
-One whose carrier does not answer is sent to whoever carries the job then; after `PATIENCE_SECONDS` it is carried out
-here: any coordinator can, since it is the log that keeps commands in order. A question is then answered here at once.
+Guarantees: a forwarded command has an idempotency key, so it is executed once, however often it is sent. If the manager
+of the job does not respond, the command goes to whichever coordinator manages the job next; after
+`MAX_FORWARD_SECONDS` this process executes it. Any coordinator can: the command log orders commands. If the manager
+does not respond to a read, this process responds at once.
 """
 
 from __future__ import annotations
@@ -26,28 +27,28 @@ from penstock.catalogue.master_placement import subject
 from penstock.server.structured_log import log
 from penstock.sql.parse import parse
 
-#: the name a request was given by who made it, for it to be carried out once
+#: the idempotency key of the request
 REQUEST: ContextVar[str | None] = ContextVar("penstock_request", default=None)
-PATIENCE_SECONDS = 15.0
-_ANSWER_SECONDS = 5.0
-_AGAIN_SECONDS = 0.1
+MAX_FORWARD_SECONDS = 15.0
+_RESPONSE_SECONDS = 5.0
+_RETRY_SECONDS = 0.1
 _KEY, _FORWARDED, _BY = b"idempotency-key", b"penstock-forwarded", b"penstock-coordinator"
-_PASSED_ON = (b"authorization", b"accept", b"content-type")
+_FORWARDED_HEADERS = (b"authorization", b"accept", b"content-type")
 _COMMANDS = ("pause", "resume", "flush", "empty")
 _JOB = re.compile(r"/jobs/([^/]+)(?:/([a-z]+))?")
 _STREAM = re.compile(r"/streams/([^/]+)")
-#: the carrier cannot answer now: another may, or it later
-_AWAY = frozenset({502, 503, 504})
-#: the carrier does not let us in
-_CLOSED = frozenset({401, 403, 429})
+#: the other coordinator cannot respond now: a later one may
+_UNAVAILABLE = frozenset({502, 503, 504})
+#: the other coordinator refuses this one
+_REFUSED = frozenset({401, 403, 429})
 
 
 class Forwarding:
-    """Stands between the gate and an app."""
+    """ASGI middleware between the gate and the API."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        #: who else carries masters; None where all are here
+        #: the coordinators that share the jobs; None if this process manages all of them
         self.coordinators: Coordinators | None = None
         self.ca_file: str | None = None
         self._client: httpx.AsyncClient | None = None
@@ -64,25 +65,25 @@ class Forwarding:
         if coordinators is None:
             await self._app(scope, receive, send)
             return
-        send = _signed(send, coordinators.me.name)
-        about = None if _FORWARDED in headers else _about(scope["method"], scope["path"])
-        if about is None:
+        send = _sign_responses(send, coordinators.me.name)
+        subject = None if _FORWARDED in headers else _subject_of_path(scope["method"], scope["path"])
+        if subject is None:
             await self._app(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await _read_body(receive)
         if body is None:
-            return  # who asked has gone
-        name: str | None = about
-        if not about:
-            kind = headers.get(b"content-type", b"")
-            name = await asyncio.to_thread(_named, scope["path"], kind, body)
-        answer = None if name is None else await self._elsewhere(coordinators, name, scope, headers, body)
-        if answer is None:
-            await self._app(scope, _again(body, receive), send)
+            return  # the client is gone
+        name: str | None = subject
+        if not subject:
+            content_type = headers.get(b"content-type", b"")
+            name = await asyncio.to_thread(_subject_of_body, scope["path"], content_type, body)
+        response = None if name is None else await self._forward(coordinators, name, scope, headers, body)
+        if response is None:
+            await self._app(scope, _replay_body(body, receive), send)
         else:
-            await _handed(answer, send)
+            await _relay(response, send)
 
-    async def _elsewhere(
+    async def _forward(
         self,
         coordinators: Coordinators,
         name: str,
@@ -90,78 +91,79 @@ class Forwarding:
         headers: dict[bytes, bytes],
         body: bytes,
     ) -> httpx.Response | None:
-        """What the coordinator answers that carries a job's master; None where that is this one."""
-        question = scope["method"] == "GET" or scope["path"].endswith("/messages")
-        until = time.monotonic() + PATIENCE_SECONDS
-        while (carrier := coordinators.carrier(name)).name != coordinators.me.name:
-            if not question and REQUEST.get() is None:
+        """Return the response of the coordinator that manages a job; None if this process is to respond."""
+        is_read = scope["method"] == "GET" or scope["path"].endswith("/messages")
+        until = time.monotonic() + MAX_FORWARD_SECONDS
+        while (manager := coordinators.carrier(name)).name != coordinators.me.name:
+            if not is_read and REQUEST.get() is None:
                 REQUEST.set(uuid.uuid4().hex)
-            answer = await self._asked(carrier, scope, headers, body)
-            if answer is not None and answer.status_code not in _AWAY | _CLOSED:
-                return answer
-            if question or (answer is not None and answer.status_code in _CLOSED) or time.monotonic() > until:
-                log("carrier does not answer", 30, job=name, coordinator=carrier.name)
+            response = await self._send_to(manager, scope, headers, body)
+            status = None if response is None else response.status_code
+            if response is not None and status not in _UNAVAILABLE | _REFUSED:
+                return response
+            if is_read or status in _REFUSED or time.monotonic() > until:
+                log("coordinator does not respond", 30, job=name, coordinator=manager.name)
                 return None
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
         return None
 
-    async def _asked(
-        self, carrier: Coordinator, scope: Scope, headers: dict[bytes, bytes], body: bytes
+    async def _send_to(
+        self, manager: Coordinator, scope: Scope, headers: dict[bytes, bytes], body: bytes
     ) -> httpx.Response | None:
-        """Have a coordinator answer a request; None if it does not."""
+        """Send a request to another coordinator; None if it does not respond."""
         if self._client is None:
             verify = httpx.create_ssl_context()
             if self.ca_file is not None:
                 verify.load_verify_locations(self.ca_file)
-            timeout = httpx.Timeout(_ANSWER_SECONDS, connect=1.0)
+            timeout = httpx.Timeout(_RESPONSE_SECONDS, connect=1.0)
             self._client = httpx.AsyncClient(verify=verify, timeout=timeout, trust_env=False)
-        passed = [(key, value) for key, value in headers.items() if key in _PASSED_ON]
-        passed.append((_FORWARDED, b"1"))
+        forwarded = [(key, value) for key, value in headers.items() if key in _FORWARDED_HEADERS]
+        forwarded.append((_FORWARDED, b"1"))
         if (request := REQUEST.get()) is not None:
-            passed.append((_KEY, request.encode("latin-1")))
+            forwarded.append((_KEY, request.encode("latin-1")))
         query = scope["query_string"].decode("latin-1")
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
-        url = f"{carrier.url}{path}{query and '?'}{query}"
+        url = f"{manager.url}{path}{query and '?'}{query}"
         try:
-            return await self._client.request(scope["method"], url, headers=passed, content=body)
+            return await self._client.request(scope["method"], url, headers=forwarded, content=body)
         except httpx.HTTPError:
             return None
 
 
-def _about(method: str, path: str) -> str | None:
-    """The job or stream a request is about; "" where its body says it, None where anyone can answer."""
+def _subject_of_path(method: str, path: str) -> str | None:
+    """The job or stream that a request is about; "" if its body names it, None if any coordinator can respond."""
     if method == "POST" and path in ("/sql", "/jobs", "/streams"):
         return ""
-    if (found := _STREAM.fullmatch(path)) is not None:
-        return found[1] if method == "DELETE" else None
-    found = _JOB.fullmatch(path)
-    if found is None:
+    if (match := _STREAM.fullmatch(path)) is not None:
+        return match[1] if method == "DELETE" else None
+    match = _JOB.fullmatch(path)
+    if match is None:
         return None
-    page = found[2]
+    page = match[2]
     if method == "GET":
-        wanted = page in (None, "answer", "results")
+        is_managed = page in (None, "answer", "results")
     elif method == "POST":
-        wanted = page in (*_COMMANDS, "messages")
+        is_managed = page in (*_COMMANDS, "messages")
     elif method == "PUT":
-        wanted = page == "code"
+        is_managed = page == "code"
     else:
-        wanted = method in ("PATCH", "DELETE") and page is None
-    return found[1] if wanted else None
+        is_managed = method in ("PATCH", "DELETE") and page is None
+    return match[1] if is_managed else None
 
 
-def _named(path: str, kind: bytes, body: bytes) -> str | None:
-    """The job or stream that a body is about; None if it cannot be read: the API says why."""
+def _subject_of_body(path: str, content_type: bytes, body: bytes) -> str | None:
+    """The job or stream that a body is about; None if it cannot be read: the API of this process reports why."""
     try:
         if path != "/sql":
             name = json.loads(body)["name"]
             return name if isinstance(name, str) else None
-        text = body.decode() if kind.startswith(b"application/sql") else json.loads(body)["sql"]
+        text = body.decode() if content_type.startswith(b"application/sql") else json.loads(body)["sql"]
         return subject(parse(text))
     except Exception:
         return None
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -172,35 +174,35 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, to be read again."""
-    told = False
+def _replay_body(body: bytes, receive: Receive) -> Receive:
+    """Let the API read a body that has been read already."""
+    is_read = False
 
-    async def again() -> Message:
-        nonlocal told
-        if told:
+    async def replay() -> Message:
+        nonlocal is_read
+        if is_read:
             return await receive()
-        told = True
+        is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return replay
 
 
-def _signed(send: Send, name: str) -> Send:
-    """Answers that say which coordinator gave them, unless they do."""
+def _sign_responses(send: Send, name: str) -> Send:
+    """Add the coordinator's name to responses that do not have one."""
 
-    async def signed(message: Message) -> None:
+    async def send_signed(message: Message) -> None:
         if message["type"] == "http.response.start" and _BY not in dict(message["headers"]):
             message = {**message, "headers": [*message["headers"], (_BY, name.encode())]}
         await send(message)
 
-    return signed
+    return send_signed
 
 
-async def _handed(answer: httpx.Response, send: Send) -> None:
-    """Hand an answer on."""
-    kept: Iterable[bytes] = (b"content-type", b"penstock-epoch", b"www-authenticate", _BY)
-    headers = [(key.lower(), value) for key, value in answer.headers.raw if key.lower() in kept]
-    headers.append((b"content-length", str(len(answer.content)).encode()))
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content})
+async def _relay(response: httpx.Response, send: Send) -> None:
+    """Send the response of another coordinator."""
+    relayed: Iterable[bytes] = (b"content-type", b"penstock-epoch", b"www-authenticate", _BY)
+    headers = [(key.lower(), value) for key, value in response.headers.raw if key.lower() in relayed]
+    headers.append((b"content-length", str(len(response.content)).encode()))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": response.content})

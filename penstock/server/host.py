@@ -1,9 +1,9 @@
-"""What the API is an API of: a program that runs, whoever runs it.
+"""Gives the API access to a running program, whether this process or another runs its engine.
 
-Receives reports of epochs from the engine's thread, and questions and statements from the API's; hands answers.
+The thread of the engine (or of a follower of engines elsewhere) reports epochs; the threads of the API read and change.
 
-Guarantees: what is asked never waits for an epoch. Results are shown once their epoch is committed. Does not guarantee:
-that a statement is checked while another is; they take turns.
+Guarantees: a read never waits for an epoch. Results are shown once their epoch is committed.
+Does not guarantee: that statements are checked in parallel; they take turns.
 """
 
 from __future__ import annotations
@@ -32,229 +32,234 @@ from penstock.metrics.epoch import EpochFigures
 from penstock.metrics.facts import set_engine, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
-from penstock.server.engine_numbers import numbers, put_aside
-from penstock.server.epoch_history import Past
-from penstock.server.job_graph import Flow, of_job
-from penstock.server.push import pushed
+from penstock.server.epoch_history import EpochHistory, status_values
+from penstock.server.job_graph import Rates, job_graph
 from penstock.server.response_bodies import Graph
 from penstock.server.restarts import Restarts
-from penstock.server.security import FileGuard
-from penstock.server.stream_writers import SegmentWriters
-from penstock.server.wire import answer_json
+from penstock.server.statement_guard import StatementGuard
+from penstock.server.stream_writers import SegmentWriters, append_lines
+from penstock.server.wire import result_json
 from penstock.sql.parse import parse
 
-#: told that epochs were committed or jobs changed; from any thread
+#: called when epochs are committed or jobs change; from any thread
 Listener = Callable[[], None]
 
-#: the engine is looked at this often at most, in seconds
-_LOOK_SECONDS = 0.9
+#: the status of the engine is read this often at most, in seconds
+_STATUS_SECONDS = 0.9
+#: jobs whose latest result is cached as JSON
+_MAX_CACHED_RESULTS = 1_000
 
 
-class Host:
-    """A program under way, as the API sees it."""
+class Host:  # over 25 methods: one for each thing that the API shows or changes
+    """A running program, as the API sees it."""
 
-    def __init__(self, program: Program, state: Path, guard: FileGuard | None = None) -> None:
+    def __init__(self, program: Program, state: Path, guard: StatementGuard | None = None) -> None:
         self.program, self.state = program, state
         self.phase = "starting"
         #: the last epoch whose results may be shown
         self.committed = -1
-        #: how much waits in the log of each stream, in its units
+        #: bytes or records that wait in the log of each stream
         self.backlog: Callable[[], Mapping[str, int]] = dict
-        #: the engine's own status, and that of an HA unit that is watched
-        self.look: Callable[[], Mapping[str, Any]] = dict
-        self.unit: Callable[[], Mapping[str, Any] | None] = lambda: None
+        #: the status of the engine, and that of the HA unit that the service runs or watches
+        self.engine_status: Callable[[], Mapping[str, Any]] = dict
+        self.unit_status: Callable[[], Mapping[str, Any] | None] = lambda: None
         self.listeners: list[Listener] = []
-        #: who else carries masters of its jobs; None where all are here
-        self.spread: Coordinators | None = None
-        self._guard = guard or FileGuard((), state)
+        #: the coordinators that share the jobs; None if this process manages all of them
+        self.peers: Coordinators | None = None
+        self._guard = guard or StatementGuard((), state)
         self._gauges, self._lock = Gauges(), threading.Lock()
-        self._past = Past()
-        self._looked: tuple[float, Mapping[str, Any]] = (-_LOOK_SECONDS, {})
-        self._looking = threading.Lock()
+        self._history = EpochHistory()
+        self._cached_status: tuple[float, Mapping[str, Any]] = (-_STATUS_SECONDS, {})
+        self._status_lock = threading.Lock()
         self.restarts = Restarts(state)
         self._last_seconds: float | None = None
         self._epochs: Counter[str] = Counter()
-        #: answers as JSON, until there are newer ones; `_changes` counts what was said
-        self._answers: dict[str, bytes] = {}
+        #: latest results as JSON, until there are newer ones; `_changes` counts changes of jobs
+        self._cached_results: dict[str, bytes] = {}
         self._changes = self._commands = 0
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._writers = SegmentWriters()
 
     def close(self) -> None:
-        """Let go of the logs that were written to."""
+        """Close the logs that this process writes."""
         self._writers.close()
 
-    # -- what the engine's thread tells ----------------------------------------------------------
+    # -- reports of the engine -------------------------------------------------------------------
 
-    def opened(self, committed: int, *, ours: bool = True) -> None:
-        """The state is open: from now on there are answers, and statements are taken. `ours`: it is this service whose
-        starts are kept beside it."""
+    def open(self, committed: int, *, ours: bool = True) -> None:
+        """Show results and accept statements: the state is open. `ours`: the state belongs to this service, so its
+        restarts are recorded there."""
         self.committed = committed
         if ours:
-            self.restarts.opened(committed)
+            self.restarts.open(committed)
         self.phase = "opened"
 
-    def entered(self, phase: str) -> None:
-        """The engine says what it is about."""
+    def enter_phase(self, phase: str) -> None:
+        """Show another phase of the engine."""
         self.phase = phase
         if phase == "running":
             with self._lock:
                 self._gauges.began()
 
-    def epoch(self, report: EpochReport) -> None:
-        """An epoch is committed."""
+    def add_epoch(self, report: EpochReport) -> None:
+        """Show a committed epoch."""
         emitted = report.figures.rows
-        self.counted(report.figures)
+        self.count_epoch(report.figures)
         with self._lock:
             self._epochs.update(emitted.keys())
         self.committed = max(self.committed, report.epoch)
-        self._renew(emitted)
+        self._drop_stale_results(emitted)
 
-    def counted(self, epoch: EpochFigures) -> None:
-        """What an epoch did in numbers; its rows may be elsewhere."""
+    def count_epoch(self, epoch: EpochFigures) -> None:
+        """Count the figures of an epoch; its rows may be in another process."""
         with self._lock:
             self._gauges.count(epoch)
             self._last_seconds = epoch.seconds
-            self._past.add(epoch, sum(self.backlog().values()))
-        self.restarts.epoch(epoch)
+            self._history.add(epoch, sum(self.backlog().values()))
+        self.restarts.add_epoch(epoch)
 
-    def followed(self, committed: int, told: Mapping[str, int]) -> None:
-        """Another process has committed epochs, in which jobs told something so many times."""
+    def follow(self, committed: int, emitted: Mapping[str, int]) -> None:
+        """Show epochs that another process committed; `emitted`: in how many of them each job emitted rows."""
         with self._lock:
-            self._epochs.update(told)
+            self._epochs.update(emitted)
         self.committed = committed
-        self._renew(told)
+        self._drop_stale_results(emitted)
 
-    def _renew(self, told: Iterable[str]) -> None:
-        """Forget the answers that may be old now."""
+    def _drop_stale_results(self, emitted: Iterable[str]) -> None:
+        """Drop the cached results of jobs that emitted rows, and all of them after a command."""
         commands = self.program.commands
-        if commands != self._commands:  # others may have said something
+        if commands != self._commands:  # also commands that another process accepted
             self._commands = commands
             self._changes += 1
-            self._answers.clear()
-        for name in told:
-            self._answers.pop(name, None)
-        self._heard()
+            self._cached_results.clear()
+        for name in emitted:
+            self._cached_results.pop(name, None)
+        self._notify()
 
-    def ended(self) -> None:
-        """The engine has stopped."""
+    def end(self) -> None:
+        """Show that the engine has stopped."""
         self.phase = "ending"
-        self.restarts.ended()
-        self._heard()
+        self.restarts.end()
+        self._notify()
 
-    def _heard(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self.listeners):
             listener()
 
     def check_open(self) -> None:
-        """Raise until there is something to ask."""
+        """Raise while the engine starts."""
         if self.phase == "starting":
-            raise ExternalError("ENGINE_STARTING", "the engine is starting", hint="Ask again in a second.")
+            raise ExternalError("ENGINE_STARTING", "the engine is starting", hint="Retry in a second.")
 
     # -- statements ------------------------------------------------------------------------------
 
-    def say(self, text: str, request: str | None = None, check: bool = False) -> list[Answered]:
-        """Have statements carried out, if they may be said over HTTP, once if the request has a name; or only say what
-        would be answered."""
+    @property
+    def takes_commands(self) -> bool:
+        """Whether jobs can be created and altered; those for which agents reduce cannot."""
+        return not inventory.is_reduced(self.program)
+
+    def execute(self, text: str, request: str | None = None, check: bool = False) -> list[Answered]:
+        """Execute statements that may arrive over HTTP, once for each idempotency key `request`. With `check`, return
+        what they would return and change nothing."""
         self.check_open()
         self._guard.check(parse(text))
         program = self.program
-        with self._changing(check):
+        with self._changing_jobs(check):
             return program.checked(text) if check else program.say(text, request)
 
     def submit(
         self, submitted: CodeRequest, request: str | None = None, check: bool = False
     ) -> list[Answered]:
-        """Have code become a job, if code is taken over HTTP at all."""
+        """Create or alter a job from code, if code may arrive over HTTP."""
         self.check_open()
         self._guard.check_code()
-        with self._changing(check):
+        with self._changing_jobs(check):
             return self.program.submit(submitted, request, check=check)
 
     def check_code(self) -> None:
-        """Raise unless code is taken over HTTP."""
+        """Raise unless code may arrive over HTTP."""
         self._guard.check_code()
 
     @contextlib.contextmanager
-    def _changing(self, check: bool) -> Iterator[None]:
-        """What is known of jobs may be another after this, unless it is only checked."""
+    def _changing_jobs(self, check: bool) -> Iterator[None]:
+        """Drop what is cached of jobs afterwards, unless a change is only checked."""
         try:
             yield
         finally:
             if not check:
                 self._changes += 1
-                self._answers.clear()
-                self._heard()
+                self._cached_results.clear()
+                self._notify()
 
-    # -- answers ---------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------
 
     @property
-    def moment(self) -> tuple[int, int]:
-        """What is another as soon as answers may be others."""
+    def result_version(self) -> tuple[int, int]:
+        """Changes as soon as the latest result of any job may change."""
         return self.committed, self._changes
 
-    def answered(self, job: str) -> bytes | None:
-        """A job's latest answer as JSON, if it is at hand. Never waits."""
-        return self._answers.get(job)
+    def cached_result(self, job: str) -> bytes | None:
+        """A job's latest result as JSON if it is cached. Never waits."""
+        return self._cached_results.get(job)
 
-    def answer(self, job: str) -> bytes:
-        """A job's latest answer as JSON."""
-        seen = self.moment
-        told = answer_json(job, self.ask(job))
-        if len(self._answers) < 1_000:
-            self._answers[job] = told
-        if seen != self.moment:  # it may be an older one
-            self._answers.pop(job, None)
-        return told
+    def encode_latest_result(self, job: str) -> bytes:
+        """Encode a job's latest result as JSON, and cache it."""
+        version = self.result_version
+        encoded = result_json(job, self.latest_result(job))
+        if len(self._cached_results) < _MAX_CACHED_RESULTS:
+            self._cached_results[job] = encoded
+        if version != self.result_version:  # it may be stale already
+            self._cached_results.pop(job, None)
+        return encoded
 
-    def ask(self, job: str) -> Answer | None:
-        """A job's latest answer."""
+    def latest_result(self, job: str) -> Answer | None:
+        """A job's latest result; None before its first."""
         self.check_open()
         return self.program.ask(job)
 
-    def message(self, job: str, message: Any) -> Any:
-        """What a job answers to a message."""
+    def send_message(self, job: str, message: Any) -> Any:
+        """Return the reply of a job to a message."""
         self.check_open()
         return self.program.route(job, message)
 
-    def identity(self, job: str) -> int:
-        """What tells a job from others of its name; raises if there is none."""
+    def job_identity(self, job: str) -> int:
+        """A number that distinguishes a job from earlier ones of its name; raises if there is no such job."""
         self.program.ask(job)
         return self.program.catalogue.jobs[job].created
 
-    def results(self, job: str, since: int, most: int) -> list[Answer]:
-        """What a job told in committed epochs from one on; of at most so many epochs. Raises if some of it is gone."""
-        upto = self.committed
-        self.check_kept(job, since)
-        return [answer for answer in self.program.since(job, since, most) if answer.epoch <= upto]
+    def results(self, job: str, since: int, limit: int) -> list[Answer]:
+        """A job's results in committed epochs from one on, at most so many. Raises if some are no longer retained."""
+        committed = self.committed
+        self.check_retained(job, since)
+        return [result for result in self.program.since(job, since, limit) if result.epoch <= committed]
 
-    def check_kept(self, job: str, since: int) -> None:
-        """Raise if a job told something from an epoch on that is no longer kept."""
-        latest = self.ask(job)
+    def check_retained(self, job: str, since: int) -> None:
+        """Raise unless all results of a job from an epoch on are retained."""
+        latest = self.latest_result(job)
         if since > self.committed + 1:
             raise UserError(
                 "EPOCH_AHEAD",
-                f"epoch {since} is ahead of what has happened here",
+                f"epoch {since} has not happened yet",
                 detail=f"the last epoch is {self.committed}",
-                hint="The engine may have begun anew since; begin without since.",
+                hint="The engine may have been reset; start without since.",
             )
         if since < self.program.kept_from and latest is not None and latest.epoch >= since:
             raise UserError(
                 "RESULTS_GONE",
-                f"what {job} told in epoch {since} is no longer kept",
-                detail=f"kept is what was told from epoch {self.program.kept_from} on",
-                hint=f"Begin with since={self.program.kept_from}, or without since for what comes from now on.",
+                f"the results of {job} in epoch {since} are no longer retained",
+                detail=f"results are retained from epoch {self.program.kept_from} on",
+                hint=f"Start with since={self.program.kept_from}, or without since for new results only.",
             )
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- streams and jobs ------------------------------------------------------------------------
 
     def streams(self) -> list[dict[str, Any]]:
         """All streams."""
         self.check_open()
-        waiting = self.backlog()
+        backlog = self.backlog()
         return [
-            {**inventory.stream_facts(name, said, stream), "backlog": waiting.get(stream.name)}
-            for name, said, stream in inventory.streams(self.program)
+            {**inventory.stream_facts(name, text, stream), "backlog": backlog.get(stream.name)}
+            for name, text, stream in inventory.streams(self.program)
         ]
 
     def stream(self, name: str) -> StreamDefinition:
@@ -265,8 +270,8 @@ class Host:
     def push(
         self, stream: str, body: bytes, producer: str | None = None, sequence: int | None = None
     ) -> tuple[int, int]:
-        """Append the lines of a body to a stream's log; hands how many there were and how many were new."""
-        return pushed(stream, self.stream(stream).log, body, self._writers, producer, sequence)
+        """Append the lines of a body to the log of a stream; return how many there are and how many of them are new."""
+        return append_lines(stream, self.stream(stream).log, body, self._writers, producer, sequence)
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs."""
@@ -274,20 +279,20 @@ class Host:
         return list(map(self._job, inventory.jobs(self.program)))
 
     def job(self, name: str) -> dict[str, Any]:
-        """A job, with its columns and how it is carried out."""
+        """A job, with its columns and its plan."""
         self.check_open()
         self.program.ask(name)
-        return {**self._job(name), **inventory.job_inside(self.program, name)}
+        return {**self._job(name), **inventory.job_details(self.program, name)}
 
     def _job(self, name: str) -> dict[str, Any]:
-        carrier = None if self.spread is None else self.spread.roster.carrier(name)
-        return {**inventory.job_facts(self.program, name), **self._told(name), "coordinator": carrier}
+        manager = None if self.peers is None else self.peers.roster.carrier(name)
+        return {**inventory.job_facts(self.program, name), **self._job_activity(name), "coordinator": manager}
 
-    def _told(self, name: str) -> dict[str, Any]:
+    def _job_activity(self, name: str) -> dict[str, Any]:
         latest = self.program.ask(name)
         with self._lock:
             rows, epochs = self._gauges.registry.count(JOB_ROWS, name), self._epochs[name]
-            rate = self._past.told_per_second(name)
+            rate = self._history.rows_per_second(name)
         return {
             "epoch": None if latest is None else latest.epoch,
             "rows": rows,
@@ -298,75 +303,77 @@ class Host:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def epochs(self, most: int) -> list[dict[str, Any]]:
+    def epochs(self, limit: int) -> list[dict[str, Any]]:
         """The latest epochs, oldest first."""
         with self._lock:
-            return self._past.points(most)
+            return self._history.points(limit)
 
     def engine(self) -> Mapping[str, Any]:
-        """The engine's own status: looked at once a second at most, however many ask."""
-        with self._looking:
-            at, seen = self._looked
-            if time.monotonic() - at >= _LOOK_SECONDS:
-                seen = self.look() if self.phase in ("running", "ending") else {}
-                self._looked = time.monotonic(), seen
-            return seen
+        """The status of the engine, read once a second at most."""
+        with self._status_lock:
+            read_at, status = self._cached_status
+            if time.monotonic() - read_at >= _STATUS_SECONDS:
+                status = self.engine_status() if self.phase in ("running", "ending") else {}
+                self._cached_status = time.monotonic(), status
+            return status
 
     def graph(self, name: str) -> Graph:
-        """How a job's rows are made, and what passes at present."""
+        """The graph of a job's plan, with current rates."""
         self.check_open()
         self.program.ask(name)
         with self._lock:
             events = self._gauges.rate() if self._gauges.epochs else 0.0
-            flow = Flow(events, self._past.units_per_second(), {name: self._past.told_per_second(name)})
-        flow = replace(flow, sub_queries=self.engine().get("sub_queries", {}))
-        return of_job(self.program.compiled(name), flow, self.program.sharing())
+            emitted = {name: self._history.rows_per_second(name)}
+            rates = Rates(events, self._history.units_per_second(), emitted)
+        rates = replace(rates, stages=self.engine().get("sub_queries", {}))
+        return job_graph(self.program.compiled(name), rates, self.program.sharing())
 
     def versions(self, name: str) -> list[dict[str, Any]]:
-        """What was done to a job, oldest first."""
+        """The changes of a job, oldest first."""
         self.check_open()
         self.program.ask(name)
         return [{"at": at, **asdict(one)} for at, one in self.program.versions(name)]
 
     def coordinators(self) -> list[dict[str, Any]]:
-        """The coordinators that share the jobs' masters."""
-        if self.spread is None:
+        """The coordinators that share the jobs."""
+        if self.peers is None:
             return []
         self.check_open()
-        jobs = Counter(map(self.spread.roster.carrier, self.program.catalogue.jobs))
+        jobs = Counter(map(self.peers.roster.carrier, self.program.catalogue.jobs))
         return [
             {"name": one.name, "url": one.url, "engine": one.engine, "jobs": jobs[one.name]}
-            for _, one in sorted(self.spread.alive.items())
+            for _, one in sorted(self.peers.alive.items())
         ]
 
-    def aside(self, stream: str, why: str, most: int) -> list[dict[str, Any]]:
-        """The latest records of a stream that were put aside, the latest first."""
-        return put_aside(self.state / why / self.stream(stream).name, self.committed, most)
+    def side_output(self, stream: str, kind: str, limit: int) -> list[dict[str, Any]]:
+        """The dead letters (`dead`), late events (`late`) or skipped partitions (`leaped`) of a stream, the latest
+        first."""
+        return inventory.side_output_rows(self.state / kind / self.stream(stream).name, self.committed, limit)
 
-    def exported(self, service: Mapping[str, Any], responses: Mapping[int, int]) -> str:
-        """All metrics of the engine, the unit and the service as Prometheus' text."""
+    def export_metrics(self, service: Mapping[str, Any], responses: Mapping[int, int]) -> str:
+        """All metrics of the engine, the unit and the service, as Prometheus reads them."""
         jobs = [] if self.phase == "starting" else self.jobs()
-        now, counted = Registry(), self._gauges.registry
-        set_engine(now, self.engine())
-        if (unit := self.unit()) is not None:
-            set_unit(now, unit)
-        set_service(now, service, jobs, responses)
-        counted.retain("job", {job["name"] for job in jobs})
-        return expose(now, counted)
+        current, counters = Registry(), self._gauges.registry
+        set_engine(current, self.engine())
+        if (unit := self.unit_status()) is not None:
+            set_unit(current, unit)
+        set_service(current, service, jobs, responses)
+        counters.retain("job", {job["name"] for job in jobs})
+        return expose(current, counters)
 
     def status(self) -> dict[str, Any]:
         """The engine in numbers."""
         with self._lock:
-            told = numbers(self._gauges)
-            told["last_epoch_seconds"] = self._last_seconds
+            values = status_values(self._gauges)
+            values["last_epoch_seconds"] = self._last_seconds
         streams, lives = inventory.counts(self.program) if self.phase != "starting" else (0, {})
         return {
             "name": self.program.name,
             "version": penstock.__version__,
             "phase": self.phase,
-            "up_seconds": time.monotonic() - self._began,
+            "up_seconds": time.monotonic() - self._started_at,
             "epoch": self.committed,
-            **told,
+            **values,
             "backlog": dict(self.backlog()),
             "streams": streams,
             "jobs": lives,

@@ -1,7 +1,4 @@
-"""The server: uvicorn on a thread of its own, beside the engine.
-
-Receives a service and an address; hands the address it listens on, once it does.
-"""
+"""Serves the API with uvicorn, on a thread of its own beside the engine."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class Tls:
 
 
 class Server:
-    """Serves until it is closed."""
+    """An HTTP server; entered, it serves until it is left."""
 
     def __init__(self, service: Service, host: str, port: int, tls: Tls | None = None) -> None:
         self.service = service
@@ -55,7 +52,7 @@ class Server:
                 service.gate,
                 log_config=None,
                 access_log=False,
-                loop="asyncio",  # also where others are installed: the limits below are h11's
+                loop="asyncio",  # even if uvloop is installed: the limits below are those of h11
                 http="h11",
                 lifespan="on",
                 ws="wsproto" if service.has_pages else "none",
@@ -92,7 +89,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Hang up, letting answers under way end."""
+        """Stop to listen, and let running requests finish."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS + 5)

@@ -1,28 +1,31 @@
-"""What there is: the streams and jobs of a program, as the API lists them. Pure.
+"""Lists the streams and jobs of a program as the API shows them, and reads the side outputs of a stream.
 
-Receives a program that is open, with jobs that come and go or with the outputs of an app; hands facts. What happens at
-present (rates, backlogs, who carries a job) is the host's to add.
+A program is either one with jobs that come and go, or an app with fixed outputs. The host adds what changes from epoch
+to epoch: rates, backlogs, which coordinator manages a job.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from penstock.catalogue.catalogue import StreamEntry
 from penstock.catalogue.program import Program
 from penstock.decode.partials import Partials
 from penstock.errors import UserError
 from penstock.query.logical import StreamDefinition
-from penstock.server.push import takes_events
+from penstock.server.stream_writers import takes_events
 from penstock.server.wire import columns_of
 
 _BY_AGENTS = "(in the SQL file of agents and engine)"
 
 
 def streams(program: Program) -> list[tuple[str, str, StreamDefinition]]:
-    """All streams: name, what was said to create it, definition."""
+    """All streams: name, the text of its definition, definition."""
     return [
         (name, _definition(program, name, entry), program.stream(name))
         for name, entry in program.catalogue.streams.items()
@@ -43,11 +46,11 @@ def stream(program: Program, name: str) -> StreamDefinition:
     )
 
 
-def stream_facts(name: str, said: str, stream: StreamDefinition) -> dict[str, Any]:
-    """A stream, for people."""
+def stream_facts(name: str, text: str, stream: StreamDefinition) -> dict[str, Any]:
+    """A stream as `/streams` shows it, without its backlog."""
     return {
         "name": name,
-        "said": said,
+        "said": text,
         "log": stream.log.describe(),
         "columns": columns_of(stream.decoder.schema()),
         "time": stream.time,
@@ -63,7 +66,7 @@ def jobs(program: Program) -> Sequence[str]:
 
 
 def job_facts(program: Program, name: str) -> dict[str, Any]:
-    """A job: its query, its parameters, where its rows go, how it is."""
+    """A job: its query, parameters, sinks and state of life."""
     entry = program.catalogue.jobs[name]
     facts = {key: value for key, value in program.describe(name).items() if key != "job"}
     reduced = entry.of_app and is_reduced(program)
@@ -72,19 +75,19 @@ def job_facts(program: Program, name: str) -> dict[str, Any]:
     return {"name": name, **facts, "version": entry.version, "of_python": entry.of_python and not reduced}
 
 
-def job_inside(program: Program, name: str) -> dict[str, Any]:
-    """A job's columns, and how it is carried out."""
-    made = program.compiled(name)
+def job_details(program: Program, name: str) -> dict[str, Any]:
+    """The columns of a job, what it reads, and its plan."""
+    job = program.compiled(name)
     return {
-        "columns": columns_of(made.schema),
-        "streams": [stream.split("~")[0] for stream in made.streams],
-        "reads": sorted(made.reads),
+        "columns": columns_of(job.schema),
+        "streams": [stream.split("~")[0] for stream in job.streams],
+        "reads": sorted(job.reads),
         "plan": program.say(f"EXPLAIN JOB `{name}`")[0].says,
     }
 
 
 def counts(program: Program) -> tuple[int, dict[str, int]]:
-    """How many streams there are, and how many jobs of each life."""
+    """How many streams there are, and how many jobs are in each state of life."""
     catalogue = program.catalogue
     return len(catalogue.streams), dict(Counter(one.master.life for one in catalogue.jobs.values()))
 
@@ -93,3 +96,16 @@ def is_reduced(program: Program) -> bool:
     """Whether agents reduce a stream for the app that the engine runs."""
     scans = {} if program.app_plan is None else program.app_plan.scans
     return any(isinstance(scan.stream.decoder, Partials) for scan in scans.values())
+
+
+def side_output_rows(folder: Path, committed: int, limit: int) -> list[dict[str, Any]]:
+    """Read the rows that committed epochs wrote to the folder of a side output, the latest first."""
+    latest: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("epoch-*.jsonl"), reverse=True):
+        rows = pl.read_ndjson(path, infer_schema_length=None)
+        epoch = int(path.stem.removeprefix("epoch-"))
+        if epoch <= committed:
+            latest += [{"epoch": epoch, **row} for row in rows.reverse().head(limit - len(latest)).to_dicts()]
+        if len(latest) >= limit:
+            break
+    return latest

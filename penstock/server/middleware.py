@@ -1,8 +1,6 @@
-"""The gate before the API: who is let in, how often, with how much; and a line in the log for each.
+"""Checks every request before the API sees it: token, rate, size of the body; and logs each with its status.
 
-Receives every request before anything looks at it; hands on those that pass.
-
-Invariant: a body is counted while it comes and never held beyond its limit.
+Guarantees: a body is counted while it arrives and never held beyond its limit.
 """
 
 from __future__ import annotations
@@ -19,23 +17,23 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError, UserError
-from penstock.server.limits import Buckets, Limits
-from penstock.server.security import Token, check_origin, check_own
+from penstock.server.limits import Limits, RateLimiter
+from penstock.server.security import Token, check_local_request, check_origin
 from penstock.server.structured_log import log
 from penstock.server.wire import ARROW, PROBLEM, problem, status_of
 
-#: where the dashboard's pages lie, where one logs in, and the cookie of those who did
+#: the path of the dashboard's pages, that of the login, and the cookie with the login pass
 PAGES = "/ui"
 LOGIN = f"{PAGES}/login"
 COOKIE = "penstock"
-#: pages that need no token: they tell nothing
+#: pages that need no token: they show nothing
 _OPEN = frozenset({"/", "/health", "/favicon.ico", LOGIN})
-#: what the log says a request was answered with whose client had gone; and where its scope says so
-_GONE, LEFT = 499, "penstock.left"
+#: the status in the log of a request whose client disconnected before the response, and the key in its scope
+_CLIENT_GONE_STATUS, CLIENT_GONE = 499, "penstock.client_gone"
 
 
-class Refused(Exception):
-    """A request does not pass."""
+class Refusal(Exception):
+    """A request does not pass the gate."""
 
     def __init__(self, error: PenstockError, **headers: str) -> None:
         super().__init__(error.text())
@@ -43,95 +41,94 @@ class Refused(Exception):
 
 
 class Gate:
-    """Stands before an app."""
+    """The outermost ASGI middleware of a service."""
 
     def __init__(
         self,
         app: ASGIApp,
         limits: Limits,
         token: Token | None,
-        at_hand: Callable[[str], bytes | None] = lambda job: None,
+        cached_result: Callable[[str], bytes | None] = lambda job: None,
     ) -> None:
         self._app, self._limits, self._token = app, limits, token
-        #: a job's latest answer as JSON, where nothing has to be done for it: half of what an answer costs is routing
-        self._at_hand = at_hand
-        self._buckets = Buckets(limits.requests_per_second, limits.request_burst)
-        #: answers so far, by status
-        self.answers: Counter[int] = Counter()
-        #: pages of the dashboard that are open
+        #: a job's latest result as JSON if it is cached: half the cost of such a request is routing
+        self._cached_result = cached_result
+        self._rates = RateLimiter(limits.requests_per_second, limits.request_burst)
+        #: responses so far, by status
+        self.responses: Counter[int] = Counter()
+        #: open pages of the dashboard
         self.pages = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await self._line(scope, receive, send)
+            await self._pass_websocket(scope, receive, send)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, gone = time.monotonic(), 0, False
+        started_at, status, gone = time.monotonic(), 0, False
 
-        async def received() -> Message:
+        async def receive_watched() -> Message:
             nonlocal gone
             message = await receive()
-            gone = scope[LEFT] = gone or message["type"] == "http.disconnect"
+            gone = scope[CLIENT_GONE] = gone or message["type"] == "http.disconnect"
             return message
 
-        async def watched(message: Message) -> None:
+        async def send_watched(message: Message) -> None:
             nonlocal status
-            if gone and not status:  # nobody hears it
+            if gone and not status:  # nobody receives it
                 return
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self.answers[status] += 1
+                self.responses[status] += 1
                 if _is_page(scope):
                     message = {**message, "headers": [*message["headers"], *_page_headers(scope)]}
             await send(message)
 
         try:
             self._check(scope)
-            if (told := self._told(scope)) is not None:
-                await _say(told, watched)
+            if (result := self._find_cached_result(scope)) is not None:
+                await _send_json(result, send_watched)
                 return
-            await self._app(scope, self._counted(scope, received), watched)
-        except Refused as refused:
-            if status:  # the answer has begun; nothing else can be said
+            await self._app(scope, self._limit_body(receive_watched), send_watched)
+        except Refusal as refusal:
+            if status:  # the response has started; no other can be sent
                 raise
-            await _refuse(refused, watched, to_login=_asks_for_page(scope))
+            await _refuse(refusal, send_watched, to_login=_is_page_request(scope))
         except Exception as failure:
-            if not (gone and for_nobody(failure)):
+            if not (gone and is_client_gone(failure)):
                 raise
         finally:
-            status = status or (_GONE if gone else 0)
+            status = status or (_CLIENT_GONE_STATUS if gone else 0)
+            is_well = status < 400 or status == _CLIENT_GONE_STATUS
             log(
                 "request",
-                logging.DEBUG
-                if (status < 400 or status == _GONE) and scope["method"] == "GET"
-                else logging.INFO,
+                logging.DEBUG if is_well and scope["method"] == "GET" else logging.INFO,
                 method=scope["method"],
                 path=scope["path"],
                 status=status,
-                seconds=round(time.monotonic() - began, 6),
+                seconds=round(time.monotonic() - started_at, 6),
                 client=client_of(scope),
             )
 
-    def _told(self, scope: Scope) -> bytes | None:
-        """The answer to a question that needs no thought."""
+    def _find_cached_result(self, scope: Scope) -> bytes | None:
+        """The response to a request for a job's latest result, if it is cached."""
         path = scope["path"]
         if scope["method"] != "GET" or not path.startswith("/jobs/") or not path.endswith("/answer"):
             return None
         if any(name == b"accept" and ARROW.encode() in value for name, value in scope["headers"]):
             return None
-        return self._at_hand(path[6:-7])
+        return self._cached_result(path[6:-7])
 
-    async def _line(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A WebSocket: only the dashboard's pages have one, and it passes as a request does."""
+    async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a WebSocket as a request is checked; only the dashboard's pages have one."""
         try:
             self._check(scope)
             if not _is_page(scope) or self.pages >= self._limits.pages:
-                raise Refused(UserError("TOO_MANY_REQUESTS", "no more pages can be open"))
-        except Refused as refused:
+                raise Refusal(UserError("TOO_MANY_REQUESTS", "no more pages can be open"))
+        except Refusal as refusal:
             log(
-                "page refused", path=scope["path"], condition=refused.error.condition, client=client_of(scope)
+                "page refused", path=scope["path"], condition=refusal.error.condition, client=client_of(scope)
             )
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -144,60 +141,61 @@ class Gate:
 
     def _check(self, scope: Scope) -> None:
         headers = _headers(scope)
-        wait = self._buckets.take(client_of(scope))
+        wait = self._rates.take(client_of(scope))
         if wait:
             error = UserError(
                 "TOO_MANY_REQUESTS",
                 f"at most {self._limits.requests_per_second:g} requests a second are answered",
-                hint=f"Ask again in {wait:.3f} s.",
+                hint=f"Retry in {wait:.3f} s.",
             )
-            raise Refused(error, **{"retry-after": str(max(1, round(wait)))})
+            raise Refusal(error, **{"retry-after": str(max(1, round(wait)))})
         try:
             if self._token is None:
-                check_own(headers.get(b"host"), headers.get(b"origin"))
+                check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
-            raise Refused(error) from error
+            raise Refusal(error) from error
         token = None if scope["path"] in _OPEN else self._token
-        if token is not None and not token.fits(headers.get(b"authorization")) and not self._let_in(scope):
+        header = headers.get(b"authorization")
+        if token is not None and not token.matches(header) and not self._has_pass(scope):
             refused = UserError(
                 "NOT_AUTHORISED",
                 "the request does not carry this service's token",
                 hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
             )
-            raise Refused(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+            raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
         length = headers.get(b"content-length", "0")
         if not length.isdigit() or int(length) > self._limits.body_bytes:
-            raise Refused(self._too_large())
+            raise Refusal(self._too_large())
 
-    def _let_in(self, scope: Scope) -> bool:
-        """Whether a browser that logged in asks for a page; its cookie is good for nothing else."""
+    def _has_pass(self, scope: Scope) -> bool:
+        """Whether a browser that logged in requests a page; its pass is valid for nothing else."""
         headers = _headers(scope)
         try:
-            carried = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        if self._token is None or not _is_page(scope) or carried is None:
+        if self._token is None or not _is_page(scope) or cookie is None:
             return False
         if scope["type"] == "websocket" or scope["method"] != "GET" or b"origin" in headers:
             try:
                 check_origin(headers.get(b"host"), headers.get(b"origin"))
             except UserError as error:
-                raise Refused(error) from error
-        return self._token.passes(carried.value, time.time())
+                raise Refusal(error) from error
+        return self._token.accepts_pass(cookie.value, time.time())
 
-    def _counted(self, scope: Scope, receive: Receive) -> Receive:
-        """The body of a request that does not say how long it is, up to the limit."""
-        got = 0
+    def _limit_body(self, receive: Receive) -> Receive:
+        """Receive a body up to the limit, also one that comes without its length."""
+        size = 0
 
-        async def counted() -> Message:
-            nonlocal got
+        async def receive_limited() -> Message:
+            nonlocal size
             message = await receive()
-            got += len(message.get("body", b""))
-            if got > self._limits.body_bytes:
-                raise Refused(self._too_large())
+            size += len(message.get("body", b""))
+            if size > self._limits.body_bytes:
+                raise Refusal(self._too_large())
             return message
 
-        return counted
+        return receive_limited
 
     def _too_large(self) -> UserError:
         return UserError(
@@ -207,15 +205,15 @@ class Gate:
         )
 
 
-def for_nobody(failure: Exception) -> bool:
-    """Whether an error says no more than that there is nobody to answer."""
+def is_client_gone(failure: Exception) -> bool:
+    """Whether an error only means that the client has disconnected."""
     if isinstance(failure, ClientDisconnect | OSError):
         return True
     return isinstance(failure, RuntimeError) and str(failure) == "No response returned."  # Starlette's
 
 
 def client_of(scope: Scope) -> str:
-    """Who asks: the address a request comes from."""
+    """The address a request comes from."""
     client = scope.get("client")
     return str(client[0]) if client else "unknown"
 
@@ -229,40 +227,40 @@ def _is_page(scope: Scope) -> bool:
     return path == PAGES or path.startswith(f"{PAGES}/")
 
 
-def _asks_for_page(scope: Scope) -> bool:
+def _is_page_request(scope: Scope) -> bool:
     return _is_page(scope) and scope["method"] == "GET" and "/_nicegui" not in scope["path"]
 
 
 def _page_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """What a page may do: load from here, speak to here, be part of no other page."""
+    """Restrict a page to loading from this service, connecting to it, and standing in no other page's frame."""
     host = _headers(scope).get(b"host", "")
-    lines = f" ws://{host} wss://{host}" if re.fullmatch(r"[\w.:\[\]-]+", host) else ""
+    sockets = f" ws://{host} wss://{host}" if re.fullmatch(r"[\w.:\[\]-]+", host) else ""
     policy = (
         "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'none'; base-uri 'self'; "
-        f"form-action 'self'; connect-src 'self'{lines}"
+        f"form-action 'self'; connect-src 'self'{sockets}"
     )
-    said = {
+    headers = {
         "content-security-policy": policy,
         "x-content-type-options": "nosniff",
         "referrer-policy": "same-origin",
     }
-    return [(name.encode(), value.encode()) for name, value in said.items()]
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-async def _say(told: bytes, send: Send) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(told))]
+async def _send_json(body: bytes, send: Send) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": told})
+    await send({"type": "http.response.body", "body": body})
 
 
-async def _refuse(refused: Refused, send: Send, *, to_login: bool) -> None:
-    if to_login and refused.error.condition == "NOT_AUTHORISED":
+async def _refuse(refusal: Refusal, send: Send, *, to_login: bool) -> None:
+    if to_login and refusal.error.condition == "NOT_AUTHORISED":
         await send({"type": "http.response.start", "status": 303, "headers": [(b"location", LOGIN.encode())]})
         await send({"type": "http.response.body", "body": b""})
         return
-    body = json.dumps(problem(refused.error)).encode()
-    headers = {"content-type": PROBLEM, "content-length": str(len(body)), **refused.headers}
+    body = json.dumps(problem(refusal.error)).encode()
+    headers = {"content-type": PROBLEM, "content-length": str(len(body)), **refusal.headers}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status_of(refused.error), "headers": raw})
+    await send({"type": "http.response.start", "status": status_of(refusal.error), "headers": raw})
     await send({"type": "http.response.body", "body": body})

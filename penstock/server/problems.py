@@ -1,6 +1,6 @@
-"""What is wrong with a request, told as a problem document.
+"""Answers errors of any kind with problem documents, and reads what a request says of its body.
 
-Receives errors of any kind; hands answers with Penstock's own words. Nothing of a defect is told but that it is one.
+Of a defect, the response contains only that it is one; the log has the rest.
 """
 
 from __future__ import annotations
@@ -14,81 +14,86 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from penstock.errors import InternalError, PenstockError, UserError
-from penstock.server.middleware import LEFT, Refused, for_nobody
+from penstock.server.middleware import CLIENT_GONE, Refusal, is_client_gone
 from penstock.server.structured_log import log
 from penstock.server.wire import PROBLEM, problem, status_of
 
 
-def kind_of(request: Request) -> str:
-    """The kind of a body, as its sender says."""
+def content_type(request: Request) -> str:
+    """The media type of a body, in lower case and without parameters."""
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
-def text_of(body: bytes) -> str:
-    """A body as text."""
+def decode_text(body: bytes) -> str:
+    """Decode a body as UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError as failure:
         raise UserError("BAD_REQUEST", "the body is not UTF-8", detail=str(failure)) from failure
 
 
-def wrong_kind(wanted: str) -> UserError:
-    """A body is of another kind than a page takes."""
-    return UserError("WRONG_CONTENT_TYPE", f"the body must be {wanted}", hint="Say so in Content-Type.")
+def wrong_content_type(expected: str) -> UserError:
+    """The error for a body of a type that a page does not take."""
+    return UserError("WRONG_CONTENT_TYPE", f"the body must be {expected}", hint="Set Content-Type.")
 
 
-def _answer(
+def _problem_response(
     error: PenstockError, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    told = problem(error)
-    told["status"] = status or status_of(error)
-    return JSONResponse(told, told["status"], headers, PROBLEM)
+    document = problem(error)
+    document["status"] = status or status_of(error)
+    return JSONResponse(document, document["status"], headers, PROBLEM)
 
 
-def tell_errors(api: FastAPI) -> None:
-    """Have an API tell all that goes wrong."""
+def add_error_handlers(api: FastAPI) -> None:
+    """Answer every error of an API with a problem document."""
 
     def handle(kind: type[Exception]) -> Callable[[Any], Any]:
         return api.exception_handler(kind)
 
     @handle(PenstockError)
-    async def ours(_: Request, error: PenstockError) -> Response:
-        return _answer(error)
+    async def penstock_error(_: Request, error: PenstockError) -> Response:
+        return _problem_response(error)
 
-    @handle(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
-        return _answer(error.error, headers=error.headers)
+    @handle(Refusal)
+    async def refusal(_: Request, error: Refusal) -> Response:
+        return _problem_response(error.error, headers=error.headers)
 
     @handle(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> Response:
-        return _answer(_bad_request(error.errors()))
+    async def validation_error(_: Request, error: RequestValidationError) -> Response:
+        return _problem_response(_bad_request(error.errors()))
 
     @handle(ValueError)
-    async def unreadable(_: Request, error: ValueError) -> Response:
-        found = getattr(error, "errors", None)  # pydantic's, of a body we read ourselves
-        if found is None:
+    async def value_error(_: Request, error: ValueError) -> Response:
+        errors = getattr(error, "errors", None)  # pydantic's, of a body that a page validates itself
+        if errors is None:
             return _unexpected(error)
-        return _answer(_bad_request(found()))
+        return _problem_response(_bad_request(errors()))
 
     @handle(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
+    async def http_error(_: Request, error: HTTPException) -> Response:
         condition = "NO_SUCH_PAGE" if error.status_code == 404 else "BAD_REQUEST"
-        return _answer(UserError(condition, str(error.detail)), error.status_code, error.headers)
+        return _problem_response(UserError(condition, str(error.detail)), error.status_code, error.headers)
 
     @handle(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        if request.scope.get(LEFT) and for_nobody(error):
-            return Response(status_code=400)  # the gate lets nothing through
+        if request.scope.get(CLIENT_GONE) and is_client_gone(error):
+            return Response(status_code=400)  # the gate does not send it
         return _unexpected(error)
 
 
 def _bad_request(errors: Any) -> UserError:
-    told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in list(errors)[:5]]
+    details = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in list(errors)[:5]]
     return UserError(
-        "BAD_REQUEST", "the request is not as the API says", detail="; ".join(told), hint="See /openapi.json."
+        "BAD_REQUEST",
+        "the request does not match the API",
+        detail="; ".join(details),
+        hint="See /openapi.json.",
     )
 
 
 def _unexpected(error: Exception) -> Response:
     log("unexpected", 40, error=f"{type(error).__name__}: {error}"[:2_000])
-    return _answer(InternalError("UNEXPECTED", f"{type(error).__name__}; this is a defect of Penstock"), 500)
+    return _problem_response(
+        InternalError("UNEXPECTED", f"{type(error).__name__}; this is a defect of Penstock"), 500
+    )

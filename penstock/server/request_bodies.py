@@ -1,4 +1,4 @@
-"""The bodies of requests, as the API declares them. Those of answers are in `schemas`."""
+"""Declares the bodies of requests. Those of responses are in `response_bodies`."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from penstock.ha.schemes import Semantics
 #: a value in SQL
 Value = StrictBool | StrictInt | FiniteFloat | StrictStr | None
 Name = Annotated[str, Field(max_length=100, examples=["popular"])]
-Word = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z_]\w*$")]
+Identifier = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z_]\w*$")]
 Query = Annotated[
     str, Field(examples=["SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"])
 ]
 
 
 class Body(BaseModel):
-    """A body: what it does not know is refused."""
+    """A body; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Made(Body):
+class Connector(Body):
     """A log, a format or a sink: its name with arguments, as in `jsonl('out/top')`."""
 
-    kind: Word
+    kind: Identifier
     arguments: list[Value] = []
-    options: dict[Word, Value] = {}
+    options: dict[Identifier, Value] = {}
 
 
 class Format(Body):
-    """How the records of a log are read."""
+    """How the records of a log are decoded."""
 
-    kind: Word = "json"
+    kind: Identifier = "json"
     #: for json and csv: columns and their SQL types
     columns: dict[Name, Annotated[str, Field(max_length=200)]] = {}
-    options: dict[Word, Value] = {}
+    options: dict[Identifier, Value] = {}
 
 
 class NewStream(Body):
     """CREATE STREAM."""
 
     name: Name
-    log: Made
+    log: Connector
     format: Format
     time: Name | None = None
     lateness: Annotated[str | None, Field(max_length=40, examples=["5s"])] = None
@@ -56,24 +56,24 @@ class NewJob(Body):
 
     name: Name
     query: Query
-    into: list[Made] = []
-    parameters: dict[Word, Value] = {}
+    into: list[Connector] = []
+    parameters: dict[Identifier, Value] = {}
     recovery: Semantics | None = None
 
 
-class Change(Body):
-    """ALTER JOB: one of these, and perhaps `rebuild`."""
+class JobChange(Body):
+    """ALTER JOB: one of these fields, and `rebuild` if wanted."""
 
     query: Query | None = None
     where: Annotated[str | None, Field(examples=["status = 200"])] = None
     limit: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
-    parameters: dict[Word, Value] = {}
+    parameters: dict[Identifier, Value] = {}
     recovery: Semantics | Literal["default"] | None = None
     rebuild: bool = False
 
 
 class Sql(Body):
-    """Statements, separated by semicolons: accepted as a whole or not at all."""
+    """Statements, separated by semicolons: all of them are executed, or none."""
 
     sql: Annotated[str, Field(examples=["PAUSE JOB popular; SHOW JOBS"])]
 

@@ -1,4 +1,4 @@
-"""The bodies of answers, as the API declares them and the client reads them. Those of requests are in `requests`."""
+"""Declares the bodies of responses, for the API and the client. Those of requests are in `request_bodies`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 
-class Answered(BaseModel):
-    """What was answered to a statement. `command` is the number under which it takes effect, with the next epoch."""
+class StatementReply(BaseModel):
+    """The reply to a statement. `command` is its number in the command log; it takes effect with the next epoch."""
 
     says: str
     name: str
@@ -17,10 +17,10 @@ class Answered(BaseModel):
     rows: list[dict[str, Any]]
 
 
-class Said(BaseModel):
-    """What was answered to each statement."""
+class StatementReplies(BaseModel):
+    """The reply to each statement."""
 
-    answers: list[Answered]
+    answers: list[StatementReply]
 
 
 class Column(BaseModel):
@@ -29,7 +29,7 @@ class Column(BaseModel):
 
 
 class StreamFacts(BaseModel):
-    """A stream."""
+    """A stream. `said` is the text of its definition."""
 
     name: str
     said: str
@@ -43,7 +43,7 @@ class StreamFacts(BaseModel):
 
 
 class JobFacts(BaseModel):
-    """A job, and how it is."""
+    """A job and its state of life."""
 
     name: str
     life: str
@@ -52,24 +52,24 @@ class JobFacts(BaseModel):
     into: list[str]
     error: str | None
     version: int
-    #: the last epoch it told anything in
+    #: the last epoch in which it emitted rows
     epoch: int | None
-    #: what it told since the service was started
+    #: rows emitted, and epochs with rows, since the service was started
     rows: int
     epochs: int
-    #: rows a second it told of late
+    #: rows emitted a second, recently
     rows_per_second: float
-    #: which coordinator carries its master, where there are several
+    #: the coordinator that manages it, if there are several
     coordinator: str | None = None
-    #: what it may lose or repeat when the engine comes back (None: as the engine), and what it did the last time
+    #: its recovery semantics (None: those of the engine), and what it lost or repeated in the last recovery
     recovery: str | None = None
     last_recovery: dict[str, Any] | None = None
-    #: its query is Python's and not SQL
+    #: whether its query is written in Python
     of_python: bool = False
 
 
-class JobPage(JobFacts):
-    """A job, with what it tells and how it is carried out."""
+class JobDetails(JobFacts):
+    """A job, with its columns and its plan."""
 
     columns: list[Column]
     streams: list[str]
@@ -77,8 +77,8 @@ class JobPage(JobFacts):
     plan: str
 
 
-class Told(BaseModel):
-    """A job's rows of one epoch; without an epoch before its first."""
+class Result(BaseModel):
+    """The rows that a job emitted in one epoch; the epoch is null before the first result."""
 
     job: str
     epoch: int | None
@@ -87,23 +87,24 @@ class Told(BaseModel):
 
 
 class Results(BaseModel):
-    """What a job told from an epoch on. `next`: from where to ask for more; `more`: whether there is some already."""
+    """A page of results from an epoch on. `next`: the epoch where the next page starts; `more`: whether there is one
+    already."""
 
     job: str
-    results: list[Told]
+    results: list[Result]
     next: int
     more: bool
 
 
-class Aside(BaseModel):
-    """Records put aside, the latest first, each with its partition, offset and text."""
+class SideOutput(BaseModel):
+    """Dead letters, late events or skipped partitions of a stream, the latest first."""
 
     stream: str
     rows: list[dict[str, Any]]
 
 
 class Pushed(BaseModel):
-    """How many events came, and how many of them were new."""
+    """How many events a request had, and how many of them were new."""
 
     events: int
     taken: int
@@ -126,12 +127,12 @@ class Status(BaseModel):
     events: int
     events_per_second: float
     late: int
-    #: how often a silent partition, or the beginning of one, was passed over
+    #: how often a partition was skipped
     leaped: int
     dead: int
     latency_seconds: Seconds | None
     last_epoch_seconds: float | None
-    #: the least of all streams', and that of each
+    #: the lowest of all streams, and that of each
     watermark: str | None
     watermarks: dict[str, str | None]
     backlog: dict[str, int]
@@ -143,7 +144,7 @@ class Status(BaseModel):
 
 
 class Coordinator(BaseModel):
-    """A coordinator, and for how many jobs it carries the master. `engine`: it runs the epochs too."""
+    """A coordinator, and how many jobs it manages. `engine`: whether it runs the epochs too."""
 
     name: str
     url: str
@@ -152,7 +153,7 @@ class Coordinator(BaseModel):
 
 
 class EpochPoint(BaseModel):
-    """An epoch: when it was committed (seconds since 1970), its events and their ages, how long it took."""
+    """An epoch: when it was committed (seconds since 1970), its events and their ages, its duration."""
 
     epoch: int
     at: float
@@ -166,9 +167,9 @@ class EpochPoint(BaseModel):
     state_bytes: int
 
 
-class SubQueryFacts(BaseModel):
-    """What a sub-query does: the latest measurement. Utilisation is of one core; figures by bucket are in order. How
-    long what waits takes is not known before the first epochs that are warm."""
+class StageFacts(BaseModel):
+    """The latest measurement of a stage. Utilisation is of one core; values by bucket are in order of the buckets. The
+    backlog in seconds is unknown before the first warm epochs."""
 
     utilisation: float
     rows_per_second: float
@@ -182,14 +183,14 @@ class SubQueryFacts(BaseModel):
 
 
 class ExecutorFacts(BaseModel):
-    """An executor; what it uses of its cores is not known before its first task."""
+    """An executor; its CPU usage is unknown before its first task."""
 
     cores: int
     cpu: float | None
 
 
-class Decided(BaseModel):
-    """A decision of the elastic loop: what, why, and what came of it. `at` is its clock's, in seconds."""
+class Decision(BaseModel):
+    """A decision of the elastic loop, its reason and its outcome. `at` is by the clock of the loop, in seconds."""
 
     number: int
     at: float
@@ -200,16 +201,16 @@ class Decided(BaseModel):
 
 
 class ElasticFacts(BaseModel):
-    """The elastic loop: why it rests, what it sees through, which executors failed, what it decided last."""
+    """The elastic loop: why it changes nothing, the changes under way, executors that failed, its last decisions."""
 
     resting: str | None
     orders: list[str]
     deaths: list[str] = []
-    decisions: list[Decided]
+    decisions: list[Decision]
 
 
 class EngineFacts(BaseModel):
-    """The engine inside. Without measurements before the first epochs."""
+    """The engine with its stages and executors; without measurements before the first epochs."""
 
     name: str
     master: str
@@ -219,18 +220,18 @@ class EngineFacts(BaseModel):
     measured: bool
     epoch_seconds: float | None = None
     epoch_target_seconds: float | None = None
-    #: events of the whole engine that arrived in the logs, and that were executed, a second
+    #: events a second that arrived in the logs, and that the engine processed
     input_rate: float | None = None
     processing_rate: float | None = None
     backlog_seconds: float | None = None
-    sub_queries: dict[str, SubQueryFacts] = {}
+    sub_queries: dict[str, StageFacts] = {}
     executors: dict[str, ExecutorFacts] = {}
     spare: list[str] = []
     elastic: ElasticFacts | None = None
 
 
 class Restart(BaseModel):
-    """A start after one that did not end by itself. Instants are seconds since 1970."""
+    """A start after a crash. Instants are seconds since 1970."""
 
     last_epoch: int
     last_result_at: float | None
@@ -242,19 +243,19 @@ class Restart(BaseModel):
 
 
 class RecoveryFacts(BaseModel):
-    """How this engine is protected, its restarts, and the HA unit that the service was told to watch."""
+    """The scheme of this engine, its restarts, and the HA unit that the service runs or watches."""
 
     scheme: str
     started_at: float
     starts: int
     restarts: list[Restart]
     unit: dict[str, Any] | None
-    #: what this start of the engine lost or repeated, in all and by job
+    #: what the last recovery lost or repeated, in total and by job
     last: dict[str, Any] | None = None
 
 
 class LogLine(BaseModel):
-    """A line of the log, with what it said beside the event."""
+    """A line of the log: an event and its facts."""
 
     at: str
     level: str
@@ -264,7 +265,7 @@ class LogLine(BaseModel):
 
 
 class GraphNode(BaseModel):
-    """A stream, what remembers, another job, or what is told. `jobs`: how many share it."""
+    """A stream, a stateful stage, another job, or the output. `jobs`: how many share it."""
 
     id: str
     kind: Literal["stream", "state", "job", "output"]
@@ -285,7 +286,7 @@ class GraphEdge(BaseModel):
 
 
 class Graph(BaseModel):
-    """How a job's rows are made, and what passes at present."""
+    """The graph of a job's plan, with current rates."""
 
     job: str
     nodes: list[GraphNode]
@@ -293,7 +294,7 @@ class Graph(BaseModel):
 
 
 class JobVersion(BaseModel):
-    """What was done to a job, and what it was from then on. `at`: seconds since 1970, where that is known."""
+    """A change of a job, and the job from then on. `at`: seconds since 1970, if known."""
 
     command: int
     at: float | None
@@ -307,14 +308,14 @@ class JobVersion(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the engine is at work."""
+    """Whether the engine runs."""
 
     status: Literal["ok", "starting", "ending"]
     phase: str
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457), whose it is to mend and, in SQL, where."""
+    """A problem document (RFC 9457); in SQL with the place of the mistake."""
 
     type: str
     title: str

@@ -1,13 +1,11 @@
-"""The segment logs that the service writes to: for streams whose events come over HTTP instead of from agents.
+"""Appends events that arrive over HTTP to the log of a stream: a segment log, or one that implements `AppendableLog`.
 
-Receives lines of requests; hands how many were new, once they are on disk.
+A producer's sequences are its numbers in a segment log: events under sequence n are numbered from n * 2**32 on, so the
+log itself remembers which sequence was the last, also after kill -9. A sequence that is not above the last is a
+repetition and is left out. Requests that arrive while a group is forced to disk form the next group.
 
-A producer's sequences are its numbers in the log: what it sends under sequence n is numbered from n * 2**32 on, so the
-log itself remembers, also after kill -9, which was the last. A sequence that is not above the last was taken before.
-Requests that come while a group is forced to disk are the next group.
-
-Invariants: one writer a log, by the log's own lock, from the first event to the end of the service. Lines of a request
-are in the log together, or not at all.
+Guarantees: a log has one writer, by the log's own lock, from the first event to the end of the service. All lines of a
+request are in the log, or none.
 On failure: `UserError` STREAM_TAKES_NO_EVENTS where a gateway writes the log; `ExternalError` LOG_UNWRITABLE.
 """
 
@@ -18,29 +16,32 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.frames import JUMP, Frame
 from penstock.ingest.intake import check_producer
+from penstock.ingest.segment_log import SegmentLog
 from penstock.ingest.store import Retention, Store
+from penstock.logs.contract import Log
 
 #: the producer of requests that name none
-ANYBODY = "service"
-#: a log that begins here has one partition: lateness goes by the order of arrival, no silent client holds others back
+ANONYMOUS = "service"
+#: a log created here has one partition: lateness goes by the order of arrival, no silent client holds others back
 PARTITIONS = 1
 _SHIFT = 32
 #: no sequence is higher: numbers in a log have an end
-MOST_SEQUENCE = (1 << 29) - 1
+MAX_SEQUENCE = (1 << 29) - 1
 _PRUNE_SECONDS = 30.0
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _PendingRequest:
     """A request on its way to disk."""
 
     frame: Frame
     sequence: int | None
-    taken: int = 0
+    appended: int = 0
     error: PenstockError | None = None
     done: bool = False
 
@@ -50,28 +51,28 @@ class _Writer:
 
     def __init__(self, directory: Path) -> None:
         self._store = Store(directory, partitions=PARTITIONS)
-        self._queue: list[_Waiting] = []
-        self._queueing, self._turn = threading.Lock(), threading.Lock()
+        self._queue: list[_PendingRequest] = []
+        self._queue_lock, self._commit_lock = threading.Lock(), threading.Lock()
         self._pruned_at = 0.0
 
-    def take(self, waiting: _Waiting) -> int:
-        """Have a request written, with those that wait beside it; returns once it is on disk."""
-        with self._queueing:
-            self._queue.append(waiting)
-        with self._turn:
-            if not waiting.done:
-                with self._queueing:
+    def append(self, request: _PendingRequest) -> int:
+        """Write a request together with those that wait beside it; return once it is on disk."""
+        with self._queue_lock:
+            self._queue.append(request)
+        with self._commit_lock:
+            if not request.done:
+                with self._queue_lock:
                     group, self._queue = self._queue, []
                 self._commit(group)
-        if waiting.error is not None:
-            raise waiting.error
-        return waiting.taken
+        if request.error is not None:
+            raise request.error
+        return request.appended
 
     def close(self) -> None:
-        with self._turn:
+        with self._commit_lock:
             self._store.close()
 
-    def _commit(self, group: Sequence[_Waiting]) -> None:
+    def _commit(self, group: Sequence[_PendingRequest]) -> None:
         now = time.time_ns() // 1000
         try:
             for one in group:
@@ -81,11 +82,11 @@ class _Writer:
                         continue
                     first = one.sequence << _SHIFT
                 self._store.take(replace(one.frame, first=first), now)
-                one.taken = one.frame.count
+                one.appended = one.frame.count
             self._store.commit()
         except PenstockError as error:
             for one in group:
-                one.taken, one.error = 0, error
+                one.appended, one.error = 0, error
         finally:
             for one in group:
                 one.done = True
@@ -95,32 +96,32 @@ class _Writer:
 
 
 class SegmentWriters:
-    """The logs this process writes to, each opened by its first event."""
+    """The segment logs this process writes to, each opened by its first event."""
 
     def __init__(self) -> None:
         self._writers: dict[Path, _Writer] = {}
         self._lock = threading.Lock()
 
-    def take(
+    def append(
         self, directory: Path, records: Sequence[bytes], producer: str | None, sequence: int | None
     ) -> int:
-        """Append records; hands how many were new."""
+        """Append records; return how many were new."""
         named = producer is not None and sequence is not None
-        who = check_producer(str(producer)) if named else ANYBODY
-        if named and (who == ANYBODY or not 0 <= int(sequence or 0) <= MOST_SEQUENCE):
+        name = check_producer(str(producer)) if named else ANONYMOUS
+        if named and (name == ANONYMOUS or not 0 <= int(sequence or 0) <= MAX_SEQUENCE):
             raise UserError(
                 "BAD_PRODUCER",
-                f"{who!r} is the service's own"
-                if who == ANYBODY
-                else f"a sequence is at most {MOST_SEQUENCE:,}",
+                f"{name!r} is the service's own"
+                if name == ANONYMOUS
+                else f"a sequence is at most {MAX_SEQUENCE:,}",
             )
         lines = b"".join(record + b"\n" for record in records)
-        # JUMP: sequences are not one after the other in the log's own numbers
-        frame = Frame.of(who, 0, lines, made_at=time.time_ns() // 1000, flags=JUMP if named else 0)
-        return self._writer(directory).take(_Waiting(frame, sequence if named else None))
+        # JUMP: sequences leave gaps in the log's own numbers
+        frame = Frame.of(name, 0, lines, made_at=time.time_ns() // 1000, flags=JUMP if named else 0)
+        return self._writer(directory).append(_PendingRequest(frame, sequence if named else None))
 
     def close(self) -> None:
-        """Let go of all logs."""
+        """Close all logs."""
         with self._lock:
             for writer in self._writers.values():
                 writer.close()
@@ -144,3 +145,46 @@ class SegmentWriters:
                         hint="Send the events to the gateway, by an agent or by HTTP.",
                     ) from None
             return self._writers[directory]
+
+
+# -- streams -------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class AppendableLog(Protocol):
+    """A log that the service can append records to."""
+
+    def take(self, records: Sequence[bytes], producer: str | None, sequence: int | None) -> int:
+        """Append records, all or none; return how many were new, once they are durable.
+
+        What a producer sends again under the same sequence is appended once."""
+
+
+def takes_events(log: Log) -> bool:
+    """Whether events can be appended to a log through the service."""
+    return isinstance(log, AppendableLog) or (isinstance(log, SegmentLog) and not log.closed())
+
+
+def append_lines(
+    name: str,
+    log: Log,
+    body: bytes,
+    writers: SegmentWriters,
+    producer: str | None = None,
+    sequence: int | None = None,
+) -> tuple[int, int]:
+    """Append the lines of a body to the log of a stream; return how many there are and how many of them are new."""
+    if not takes_events(log):
+        raise UserError(
+            "STREAM_TAKES_NO_EVENTS",
+            f"the log of {name} cannot be written through the service",
+            detail=log.describe(),
+            hint="Write to it where it lies, or let the stream read segments('DIR/NAME').",
+        )
+    records = [line for line in body.split(b"\n") if line.strip()]
+    if not records:
+        return 0, 0
+    if isinstance(log, SegmentLog):
+        return len(records), writers.append(log.directory, records, producer, sequence)
+    assert isinstance(log, AppendableLog)
+    return len(records), log.take(records, producer, sequence)

@@ -1,6 +1,6 @@
-"""Structured logs: one JSON object a line on standard error.
+"""Writes logs as one JSON object a line on standard error, and keeps the latest lines.
 
-Receives log records; hands lines. What is put into `extra={"facts": {...}}` stands beside the message.
+The fields of `extra={"facts": {...}}` stand beside the message.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ class JsonLines(logging.Formatter):
     """A record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "from": record.name,
             "event": record.getMessage(),
         }
-        told |= {name: value for name, value in getattr(record, "facts", {}).items() if name not in told}
+        line |= {name: value for name, value in getattr(record, "facts", {}).items() if name not in line}
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
-class Latest(logging.Handler):
-    """Keeps the latest lines, for those who look."""
+class RecentLines(logging.Handler):
+    """Keeps the latest lines in memory."""
 
-    def __init__(self, most: int = 500) -> None:
+    def __init__(self, limit: int = 500) -> None:
         super().__init__(logging.INFO)
-        self._lines: deque[dict[str, Any]] = deque(maxlen=most)
+        self._lines: deque[dict[str, Any]] = deque(maxlen=limit)
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = json.loads(json.dumps(getattr(record, "facts", {}), default=str))
@@ -46,34 +46,37 @@ class Latest(logging.Handler):
         event, level = record.getMessage(), record.levelname.lower()
         self._lines.append({"at": at, "level": level, "source": record.name, "event": event, "facts": facts})
 
-    def lines(self, most: int) -> list[dict[str, Any]]:
+    def lines(self, limit: int) -> list[dict[str, Any]]:
         """The latest lines, the latest first."""
-        return list(self._lines)[: -most - 1 : -1]
+        return list(self._lines)[: -limit - 1 : -1]
 
-    def listen(self) -> None:
-        """Begin to keep what Penstock logs, errors and what is said in passing."""
+    def start(self) -> None:
+        """Start to keep what Penstock logs, from level INFO on."""
         logger = logging.getLogger("penstock")
         if logger.getEffectiveLevel() > logging.INFO:
             logger.setLevel(logging.INFO)
         logger.addHandler(self)
 
-    def rest(self) -> None:
-        """Keep nothing any more."""
+    def stop(self) -> None:
+        """Stop to keep lines."""
         logging.getLogger("penstock").removeHandler(self)
 
 
 def log(event: str, level: int = logging.INFO, **facts: object) -> None:
-    """Say that something happened."""
+    """Log an event with its facts."""
     LOG.log(level, event, extra={"facts": facts})
 
 
-def to_lines(stream: TextIO | None = None, level: int = logging.INFO) -> logging.Handler:
-    """Have all logs of the service and its server written as JSON lines."""
+def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logging.Handler:
+    """Write all logs of the service and its HTTP server as JSON lines."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("penstock", "uvicorn", "nicegui"):
         logger = logging.getLogger(name)
-        logger.handlers[:] = [handler, *(kept for kept in logger.handlers if isinstance(kept, Latest))]
+        logger.handlers[:] = [
+            handler,
+            *(other for other in logger.handlers if isinstance(other, RecentLines)),
+        ]
         logger.setLevel(level if name == "penstock" else logging.WARNING)
         logger.propagate = False
     return handler

@@ -1,11 +1,11 @@
-"""Follows an HA unit for a service: what its primary commits, who leads, and the figures of the primary's epochs.
+"""Follows an HA unit for a service: its committed epochs, its leader, and the figures of the leader's epochs.
 
-Receives a unit, and what its engines leave in the state directory, the book and the coordination store; hands the host
-of a service committed epochs and figures.
+It reads the state directory, the epoch records and the coordination store of the unit, and reports to the host.
 
-Guarantees: an epoch is told to the host when its rows are kept and it is certain to stay: it has a manifest, or its
-successor is recorded, or the primary says that it is committed. Epochs never go back, whoever leads.
-Does not guarantee figures: those of epochs that a primary had no time to tell, or of one on another host, are missing.
+Guarantees: an epoch is reported once its rows are retained and it is certain to stay: it has a manifest, its successor
+is recorded, or the leader reports it as committed. Epochs never go back, whoever leads.
+Does not guarantee: figures. Those of a leader on another host are missing, and so are the last ones of a leader that
+was killed.
 """
 
 from __future__ import annotations
@@ -23,56 +23,59 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
 from penstock.metrics.epoch import EpochFigures
-from penstock.server.engine_question import asked
 from penstock.server.host import Host
+from penstock.server.status_client import request_status
 from penstock.server.structured_log import log
 from penstock.state.directory import StateDirectory
 
-#: how often it looks what was committed, who leads, and what the primary measured, in seconds
-_LOOK_SECONDS, _LEADER_SECONDS, _FIGURES_SECONDS = 0.05, 0.2, 0.5
-#: how long a primary may take to answer, in seconds: one that is paused never does
-_PATIENCE_SECONDS = 2.0
-#: how often it is told that something cannot be read, in seconds
-_TELL_SECONDS = 10.0
+#: how often to read the committed epochs, the leader, and the figures of the leader, in seconds
+_COMMITTED_SECONDS, _LEADER_SECONDS, _FIGURES_SECONDS = 0.05, 0.2, 0.5
+#: how long a leader may take to respond, in seconds: one that is paused never does
+_RESPONSE_SECONDS = 2.0
+#: how often the same failure is logged, in seconds
+_LOG_SECONDS = 10.0
 
-#: what the host is in while nobody leads: before the first primary, and after
-BEFORE, BETWEEN = "starting engines", "no primary"
+#: phases of the host while no engine leads: before the first leader, and after one
+STARTING, NO_LEADER = "starting engines", "no primary"
 
 
-class Follower:
-    """Follows a unit while it is entered, on threads of its own. The unit is its own to read, and to close. `ours`: the
-    service is the unit's, and not one beside it."""
+class UnitFollower:
+    """Follows a unit while it is entered, on threads of its own, and closes the unit at the end. `ours`: the service
+    belongs to the unit, and does not only watch it."""
 
-    def __init__(self, unit: Unit, hosted: Host, *, ours: bool = True) -> None:
-        self._unit, self._hosted, self._ours = unit, hosted, ours
+    def __init__(self, unit: Unit, host: Host, *, ours: bool = True) -> None:
+        self._unit, self._host, self._ours = unit, host, ours
         self._directory = unit.root
-        #: the last epoch that the primary says is committed, and what it says of itself; nothing while nobody leads
-        self._said = -1
+        #: the last epoch that the leader reports as committed, and the leader's status; empty without a leader
+        self._reported = -1
         self._status: Mapping[str, Any] = {}
-        self._leads = False
-        #: when it was last seen who leads
-        self._looked_at = time.monotonic()
+        self._has_leader = False
+        #: when the leader was last read from the store
+        self._leader_read_at = time.monotonic()
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._again, args=(what, seconds), name=f"penstock-{name}", daemon=True)
-            for name, what, seconds in (
-                ("follow", self._follow, _LOOK_SECONDS),
-                ("leader", self._look, _LEADER_SECONDS),
-                ("figures", self._measure, _FIGURES_SECONDS),
+            threading.Thread(
+                target=self._repeat, args=(action, seconds), name=f"penstock-{name}", daemon=True
+            )
+            for name, action, seconds in (
+                ("follow", self._report_committed, _COMMITTED_SECONDS),
+                ("leader", self._read_leader, _LEADER_SECONDS),
+                ("figures", self._read_figures, _FIGURES_SECONDS),
             )
         ]
-        self._seen = (-2, -1)
-        self._counted = -1
+        #: the epoch and the number of commands last reported to the host, and the last epoch with figures
+        self._last_report = (-2, -1)
+        self._last_figures = -1
 
-    def __enter__(self) -> Follower:
-        hosted = self._hosted
+    def __enter__(self) -> UnitFollower:
+        host = self._host
         with contextlib.suppress(PenstockError):
-            self._look()
-        self._counted = self.committed = max(self._found(), self._kept())
-        hosted.look = lambda: self._status
-        hosted.backlog = lambda: self._status.get("backlog", {})
-        hosted.opened(self.committed, ours=self._ours)
-        hosted.entered(BEFORE)
+            self._read_leader()
+        self._last_figures = self.committed = max(self._last_committed(), self._last_retained())
+        host.engine_status = lambda: self._status
+        host.backlog = lambda: self._status.get("backlog", {})
+        host.open(self.committed, ours=self._ours)
+        host.enter_phase(STARTING)
         for thread in self._threads:
             thread.start()
         return self
@@ -82,83 +85,86 @@ class Follower:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=2 * _PATIENCE_SECONDS)
+            thread.join(timeout=2 * _RESPONSE_SECONDS)
         with contextlib.suppress(PenstockError, OSError):
-            self._follow()  # the last of it
+            self._report_committed()  # what was committed since
         self._unit.close()
 
-    def _again(self, what: Callable[[], None], seconds: float) -> None:
-        told_at = -_TELL_SECONDS
+    def _repeat(self, action: Callable[[], None], seconds: float) -> None:
+        logged_at = -_LOG_SECONDS
         while not self._stop.wait(seconds):
             try:
-                what()
-            except Exception as error:  # whatever it is, the next look may go well
-                if time.monotonic() - told_at > _TELL_SECONDS:
+                action()
+            except Exception as error:  # whatever it is, the next attempt may succeed
+                if time.monotonic() - logged_at > _LOG_SECONDS:
                     text = error.text() if isinstance(error, PenstockError) else repr(error)
                     log("cannot follow", logging.WARNING, error=text)
-                    told_at = time.monotonic()
+                    logged_at = time.monotonic()
 
-    # -- what is committed -----------------------------------------------------------------------
+    # -- committed epochs ------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        """Tell the host what was committed or said since."""
-        if self._leads and time.monotonic() - self._looked_at > self._unit.launch.lease_seconds:
-            self._between("who leads cannot be seen")  # a look takes as long as the store takes to fail
-        self.committed = max(self.committed, self._found())
-        program = self._hosted.program
-        found = self.committed, program.commands
-        if found != self._seen:
-            self._hosted.followed(self.committed, program.followed(self.committed))
-            self._seen = found
+    def _report_committed(self) -> None:
+        """Report new committed epochs and new commands to the host."""
+        if self._has_leader and time.monotonic() - self._leader_read_at > self._unit.launch.lease_seconds:
+            # reading the leader takes as long as the store takes to fail
+            self._lose_leader("the leader cannot be read")
+        self.committed = max(self.committed, self._last_committed())
+        program = self._host.program
+        report = self.committed, program.commands
+        if report != self._last_report:
+            self._host.follow(self.committed, program.followed(self.committed))
+            self._last_report = report
 
-    def _found(self) -> int:
+    def _last_committed(self) -> int:
         """The last epoch that is known to be committed."""
-        manifests, recorded = StateDirectory(self._directory).epochs(), self._unit.agreed.epochs()
-        # whoever records an epoch has committed the one before
-        return max(*manifests[-1:], *(epoch - 1 for epoch in recorded[-1:]), self._said, -1)
+        manifests = StateDirectory(self._directory).manifests.epochs()
+        recorded = self._unit.shared_records.epochs()
+        # an engine that records an epoch has committed the one before
+        return max(*manifests[-1:], *(epoch - 1 for epoch in recorded[-1:]), self._reported, -1)
 
-    def _kept(self) -> int:
-        """The last epoch whose rows are kept: a service before this one may have told them."""
+    def _last_retained(self) -> int:
+        """The last epoch with retained rows: a service before this one may have shown them."""
         folder = self._unit.root / "results"
         names = os.listdir(folder) if folder.is_dir() else []
         return max(
             (int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != "."), default=-1
         )
 
-    # -- who leads, and its figures --------------------------------------------------------------
+    # -- the leader and its figures --------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Look who leads."""
+    def _read_leader(self) -> None:
+        """Read from the store which engine leads."""
         record, members = self._unit.record(), self._unit.members()
-        self._looked_at = time.monotonic()
-        primary = members.get(record.leader or "")
-        leads = primary is not None and primary.phase == "primary" and primary.seems_up
+        self._leader_read_at = time.monotonic()
+        leader = members.get(record.leader or "")
+        leads = leader is not None and leader.phase == "primary" and leader.seems_up
         self._directory = Path(record.directory)
-        self._said = primary.epoch if primary is not None and leads else -1
+        self._reported = leader.epoch if leader is not None and leads else -1
         if not leads:
             self._status = {}
-        if leads == self._leads or self._hosted.phase in ("starting", "ending"):
+        if leads == self._has_leader or self._host.phase in ("starting", "ending"):
             return
-        self._leads = leads
-        self._hosted.entered("running" if leads else BETWEEN)
-        log("running" if leads else BETWEEN, engine=record.leader, generation=record.generation)
+        self._has_leader = leads
+        phase = "running" if leads else NO_LEADER
+        self._host.enter_phase(phase)
+        log(phase, engine=record.leader, generation=record.generation)
 
-    def _between(self, why: str) -> None:
-        self._leads, self._said, self._status = False, -1, {}
-        if self._hosted.phase not in ("starting", "ending"):
-            self._hosted.entered(BETWEEN)
-            log(BETWEEN, logging.WARNING, reason=why)
+    def _lose_leader(self, reason: str) -> None:
+        self._has_leader, self._reported, self._status = False, -1, {}
+        if self._host.phase not in ("starting", "ending"):
+            self._host.enter_phase(NO_LEADER)
+            log(NO_LEADER, logging.WARNING, reason=reason)
 
-    def _measure(self) -> None:
-        """Ask the primary for its figures."""
-        if not self._leads:
+    def _read_figures(self) -> None:
+        """Request the figures of the leader's epochs, and its status."""
+        if not self._has_leader:
             return
         directory = self._directory
-        with contextlib.suppress(PenstockError):  # it has no time, is elsewhere, or is gone
-            for figures in asked(directory, f"epochs {self._counted + 1}", _PATIENCE_SECONDS):
+        with contextlib.suppress(PenstockError):  # it is busy, on another host, or gone
+            for figures in request_status(directory, f"epochs {self._last_figures + 1}", _RESPONSE_SECONDS):
                 epoch = EpochFigures.from_plain(figures)
-                if epoch.epoch > self._counted:
-                    self._hosted.counted(epoch)
-                    self._counted = epoch.epoch
+                if epoch.epoch > self._last_figures:
+                    self._host.count_epoch(epoch)
+                    self._last_figures = epoch.epoch
             if directory == self._directory:
-                self._status = asked(directory, patience=_PATIENCE_SECONDS)
+                self._status = request_status(directory, timeout_seconds=_RESPONSE_SECONDS)

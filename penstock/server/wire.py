@@ -1,7 +1,7 @@
-"""What goes over the wire: rows as JSON or Arrow, errors as problem documents.
+"""Encodes what goes over the wire: rows as JSON or Arrow, errors as problem documents.
 
-Receives answers and errors; hands bytes. Rows are written by Polars as a whole, in the forms the file sinks use: times
-as ISO-8601 in UTC, lengths of time in seconds, decimals as text, NaN and infinity as null.
+Rows have the forms of the file sinks: times as ISO-8601 in UTC, durations in seconds, decimals as text, NaN and
+infinity as null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"
 
 _PLACE = re.compile(r"line (\d+), column (\d+)")
-#: conditions that HTTP has a word of its own for
+#: conditions with an HTTP status of their own
 _STATUS = {
     "UNKNOWN_JOB": 404,
     "UNKNOWN_STREAM": 404,
@@ -60,12 +60,12 @@ def rows_json(rows: pl.DataFrame) -> bytes:
     return b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
 
 
-def answer_json(job: str, answer: Answer | None) -> bytes:
-    """A job's rows of one epoch, as JSON; without an epoch before its first."""
-    if answer is None:
+def result_json(job: str, result: Answer | None) -> bytes:
+    """A job's rows of one epoch, as JSON; the epoch is null before the first result."""
+    if result is None:
         return json.dumps({"job": job, "epoch": None, "columns": [], "rows": []}).encode()
-    head = {"job": job, "epoch": answer.epoch, "columns": columns_of(answer.rows.schema)}
-    return json.dumps(head)[:-1].encode() + b', "rows": ' + rows_json(answer.rows) + b"}"
+    head = {"job": job, "epoch": result.epoch, "columns": columns_of(result.rows.schema)}
+    return json.dumps(head)[:-1].encode() + b', "rows": ' + rows_json(result.rows) + b"}"
 
 
 def rows_arrow(rows: pl.DataFrame) -> bytes:
@@ -74,16 +74,16 @@ def rows_arrow(rows: pl.DataFrame) -> bytes:
 
 
 def status_of(error: PenstockError) -> int:
-    """The status an error is answered with."""
+    """The HTTP status of an error."""
     if error.condition in _STATUS and not (_STATUS[error.condition] == 404 and error.where):
-        return _STATUS[error.condition]  # what is missing at a place in a text is not what the address names
+        return _STATUS[error.condition]  # an unknown name in a text is not an unknown address
     if isinstance(error, ExternalError):
         return 503
     return 500 if isinstance(error, InternalError) else 422
 
 
 def problem(error: PenstockError) -> dict[str, Any]:
-    """An error as a problem document (RFC 9457), with Penstock's own parts beside the standard ones."""
+    """An error as a problem document (RFC 9457), with Penstock's own fields beside the standard ones."""
     place = _PLACE.search(error.where or "")
     return {
         "type": f"urn:penstock:{error.condition.lower()}",

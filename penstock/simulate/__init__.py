@@ -4,7 +4,8 @@
 pure code as a real engine. `draw_sheet` draws every SVG chart of Penstock.
 """
 
-from penstock.simulate.charts import Bars, Curve, Curves, Lanes, Mark, Shares, draw_sheet
+from penstock.simulate.chart import Bars, Curve, Curves, Lanes, Mark, Shares
+from penstock.simulate.charts import draw_sheet
 from penstock.simulate.cluster_model import ModelCluster, ModelSettings
 from penstock.simulate.engine_model import EngineModel, Truth
 from penstock.simulate.failures import FailureResult, FailureRun, simulate_failures

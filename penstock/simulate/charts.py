@@ -1,7 +1,4 @@
-"""Draws charts as one SVG: curves over numbers or time, lanes of states over time, stacked shares, bars. Pure.
-
-Receives charts of plain numbers; returns SVG text without external references. The same numbers give the same text.
-"""
+"""Draws charts below each other as one SVG, without external references. Pure: equal numbers give equal text."""
 
 from __future__ import annotations
 
@@ -15,102 +12,17 @@ import numpy.typing as npt
 
 from penstock.simulate import axis
 from penstock.simulate.axis import Floats, Numbers, Scale
+from penstock.simulate.chart import Bars, Chart, Curve, Curves, Lanes, Mark, Shares
+from penstock.simulate.svg import draw_dot, draw_line, draw_rectangle, draw_text
 
 _WIDE, _RIGHT, _TOP, _FOOT = 720.0, 22.0, 40.0, 12.0
 _HEAD, _LEGEND_LINE, _AXIS, _AXIS_TITLE = 22.0, 15.0, 26.0, 14.0
-_INK, _SOFT, _GRID, _BASE, _BAND = "#4a5568", "#718096", "#e2e8f0", "#a0aec0", "#f7fafc"
-_LEVEL = "#c53030"
+_SOFT, _GRID, _BASE, _BAND = "#718096", "#e2e8f0", "#a0aec0", "#f7fafc"
 _OURS, _THEIRS, _LIMIT = "#0b6e99", "#9aa5ad", "#d9b46c"
 _COLOURS = (_OURS, "#c0504d", "#6a994e", "#7d5ba6", "#b07d2b")
 #: a curve has about this many points at most; of each stretch the least and the greatest are drawn
 _POINTS = 700
 _LETTER = 6.1
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A line through points; NaN is left out."""
-
-    name: str
-    values: Numbers
-    colour: str
-    dashed: bool = False
-    dots: bool = False
-    #: keeps each value until the next, instead of a straight line between them
-    steps: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Curves:
-    """Curves over a common axis: of numbers, of seconds from 0 on (`clock`), of any numbers at equal distances
-    (`even`), or of numbers that are logarithmic like the values (`logarithmic`)."""
-
-    title: str
-    at: Numbers
-    curves: Sequence[Curve]
-    x_title: str = ""
-    levels: Sequence[tuple[str, float]] = ()
-    level_colour: str = _LEVEL
-    #: (where, value, name, colour)
-    dots: Sequence[tuple[float, float, str, str]] = ()
-    percent: bool = False
-    clock: bool = False
-    even: bool = False
-    logarithmic: bool = False
-    #: what the axis of values must reach; None: the greatest value
-    most: float | None = None
-    high: float = 130.0
-
-
-@dataclass(frozen=True, eq=False)
-class Lanes:
-    """States over time: a lane for each name, filled while the state holds."""
-
-    title: str
-    at: Numbers
-    #: index of the lane at every instant
-    places: Numbers
-    names: Sequence[str]
-    colours: Sequence[str]
-    #: (when, colour)
-    dots: Sequence[tuple[float, str]] = ()
-    high: float = 132.0
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Bars of parts that make a whole, one for each label."""
-
-    title: str
-    labels: Sequence[str]
-    #: (name, colour, share at each label)
-    parts: Sequence[tuple[str, str, Sequence[float]]]
-    x_title: str = ""
-    legend: bool = True
-    high: float = 150.0
-
-
-@dataclass(frozen=True)
-class Bars:
-    """A bar for each name on a logarithmic axis, the greatest first."""
-
-    title: str
-    unit: str
-    values: Mapping[str, float]
-    colours: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """An instant, drawn through all charts of a sheet."""
-
-    at: float
-    kind: str
-    colour: str
-    text: str
-
-
-Chart = Curves | Lanes | Shares | Bars
 
 
 @dataclass(frozen=True)
@@ -152,7 +64,7 @@ def draw_sheet(title: str, charts: Sequence[Chart], marks: Sequence[Mark] = ()) 
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
             f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="system-ui, sans-serif" font-size="11">',
             f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
-            _text(left, 24, title, colour="#1a202c", size=15, bold=True),
+            draw_text(left, 24, title, colour="#1a202c", size=15, bold=True),
             *marked,
             *parts,
             "</svg>\n",
@@ -192,7 +104,7 @@ def _left_margin(chart: Chart) -> float:
 
 def _draw_chart(chart: Chart, left: float, y: float) -> tuple[list[str], float]:
     """Draw a chart whose head starts at y; returns also where it ends."""
-    parts = [_text(left, y + 14, chart.title, bold=True)] if chart.title else []
+    parts = [draw_text(left, y + 14, chart.title, bold=True)] if chart.title else []
     top = y + _HEAD
     for line in _wrap(_legend_of(chart)):
         parts += _draw_legend(line, left, top + 8)
@@ -243,16 +155,16 @@ def _draw_legend(names: list[tuple[str, str, str]], x: float, y: float) -> list[
     parts = []
     for kind, name, colour in names:
         if kind == "box":
-            parts.append(_rect(x, y - 8, 12, 10, colour))
+            parts.append(draw_rectangle(x, y - 8, 12, 10, colour))
         elif kind == "dot":
-            parts.append(_dot(x + 6, y - 3, colour, 3.5))
+            parts.append(draw_dot(x + 6, y - 3, colour, 3.5))
         elif kind == "mark":
-            parts.append(_line(x + 8, y - 9, x + 8, y + 3, colour, width=2))
+            parts.append(draw_line(x + 8, y - 9, x + 8, y + 3, colour, width=2))
         else:
             parts.append(
-                _line(x, y - 3, x + 16, y - 3, colour, width=2, dash="5 3" if kind == "dashed" else "")
+                draw_line(x, y - 3, x + 16, y - 3, colour, width=2, dash="5 3" if kind == "dashed" else "")
             )
-        parts.append(_text(x + 20, y, name))
+        parts.append(draw_text(x + 20, y, name))
         x += _name_width(name)
     return parts
 
@@ -274,7 +186,7 @@ def _draw_marks(
     scale = axis.scale_time(float(timed.at[-1]))
     for mark in marks:
         x = left + _WIDE * float(scale.place([mark.at])[0])
-        line = _line(x, top, x, foot, mark.colour, width=1.2, opacity=0.55)
+        line = draw_line(x, top, x, foot, mark.colour, width=1.2, opacity=0.55)
         parts.append(f"<g><title>{escape(mark.text)}</title>{line}</g>")
     return parts
 
@@ -284,11 +196,11 @@ def _draw_x_axis(scale: Scale, area: _Area, title: str, grid: bool) -> list[str]
     for at, shown in scale.ticks:
         x = float(area.x(scale, [at])[0])
         if grid:
-            parts.append(_line(x, area.top, x, area.foot, _GRID, opacity=0.6))
-        parts.append(_line(x, area.foot, x, area.foot + 4, _BASE))
-        parts.append(_text(x, area.foot + 15, shown, anchor="middle", colour=_SOFT))
+            parts.append(draw_line(x, area.top, x, area.foot, _GRID, opacity=0.6))
+        parts.append(draw_line(x, area.foot, x, area.foot + 4, _BASE))
+        parts.append(draw_text(x, area.foot + 15, shown, anchor="middle", colour=_SOFT))
     if title:
-        parts.append(_text(area.right, area.foot + 29, title, anchor="end", colour=_SOFT))
+        parts.append(draw_text(area.right, area.foot + 29, title, anchor="end", colour=_SOFT))
     return parts
 
 
@@ -296,8 +208,8 @@ def _draw_y_axis(scale: Scale, area: _Area) -> list[str]:
     parts = []
     for at, shown in scale.ticks:
         y = float(area.y(scale, [at])[0])
-        parts.append(_line(area.left, y, area.right, y, _BASE if at == 0 else _GRID))
-        parts.append(_text(area.left - 8, y + 4, shown, anchor="end", colour=_SOFT))
+        parts.append(draw_line(area.left, y, area.right, y, _BASE if at == 0 else _GRID))
+        parts.append(draw_text(area.left - 8, y + 4, shown, anchor="end", colour=_SOFT))
     return parts
 
 
@@ -318,7 +230,7 @@ def _draw_curves(chart: Curves, area: _Area) -> list[str]:
     parts = _draw_x_axis(across, area, chart.x_title, grid=chart.clock or chart.logarithmic)
     parts += _draw_y_axis(up, area)
     heights = [(level, float(area.y(up, [value])[0])) for level, value in chart.levels]
-    parts += [_line(area.left, y, area.right, y, chart.level_colour, dash="4 3") for _, y in heights]
+    parts += [draw_line(area.left, y, area.right, y, chart.level_colour, dash="4 3") for _, y in heights]
     xs = area.x(across, chart.at)
     for curve, values in lines:
         ys = area.y(up, values)
@@ -328,16 +240,16 @@ def _draw_curves(chart: Curves, area: _Area) -> list[str]:
             f'stroke-width="{1.6 if values.size <= 4 * _POINTS else 1.0}" stroke-linejoin="round"{dash}/>'
         )
         if curve.dots:
-            parts += [_dot(x, y, curve.colour, 2.6) for x, y in zip(xs, ys, strict=True) if y == y]
+            parts += [draw_dot(x, y, curve.colour, 2.6) for x, y in zip(xs, ys, strict=True) if y == y]
     for name, y in heights:
         # a white shadow first, so that it is readable where it crosses a line
-        text = _text(area.right - 4, y - 3, name, anchor="end", colour=chart.level_colour, size=10)
+        text = draw_text(area.right - 4, y - 3, name, anchor="end", colour=chart.level_colour, size=10)
         parts += [
             text.replace(f'fill="{chart.level_colour}"', 'fill="white" stroke="white" stroke-width="3"'),
             text,
         ]
     for where, value, _, colour in chart.dots:
-        parts.append(_dot(float(area.x(across, [where])[0]), float(area.y(up, [value])[0]), colour, 3.2))
+        parts.append(draw_dot(float(area.x(across, [where])[0]), float(area.y(up, [value])[0]), colour, 3.2))
     return parts
 
 
@@ -381,8 +293,8 @@ def _draw_lanes(chart: Lanes, area: _Area) -> list[str]:
     for place, name in enumerate(chart.names):
         y = area.top + place * lane
         if place % 2 == 0:
-            parts.append(_rect(area.left, y, _WIDE, lane, _BAND))
-        parts.append(_text(area.left - 8, y + lane / 2 + 4, name, anchor="end", colour=_SOFT, size=10))
+            parts.append(draw_rectangle(area.left, y, _WIDE, lane, _BAND))
+        parts.append(draw_text(area.left - 8, y + lane / 2 + 4, name, anchor="end", colour=_SOFT, size=10))
     parts += _draw_x_axis(scale, area, "", grid=True)
     places = np.asarray(chart.places).astype(int)
     starts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist()]
@@ -390,10 +302,12 @@ def _draw_lanes(chart: Lanes, area: _Area) -> list[str]:
     for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
         y = area.top + places[start] * lane
         width = max(xs[end] - xs[start], 1.0)
-        parts.append(_rect(xs[start], y + 3, width, lane - 6, chart.colours[places[start]], opacity=0.85))
+        parts.append(
+            draw_rectangle(xs[start], y + 3, width, lane - 6, chart.colours[places[start]], opacity=0.85)
+        )
     for at, colour in chart.dots:
         here = places[min(int(np.searchsorted(chart.at, at, side="right")) - 1, len(places) - 1)]
-        parts.append(_dot(float(area.x(scale, [at])[0]), area.top + (here + 0.5) * lane, colour, 3.2))
+        parts.append(draw_dot(float(area.x(scale, [at])[0]), area.top + (here + 0.5) * lane, colour, 3.2))
     return parts
 
 
@@ -406,10 +320,10 @@ def _draw_shares(chart: Shares, area: _Area) -> list[str]:
             high = area.high * values[place]
             foot -= high
             if high > 0.05:
-                parts.append(_rect(x + wide * 0.12, foot, wide * 0.76, high, colour))
-        parts.append(_text(x + wide / 2, area.foot + 15, label, anchor="middle", colour=_SOFT))
+                parts.append(draw_rectangle(x + wide * 0.12, foot, wide * 0.76, high, colour))
+        parts.append(draw_text(x + wide / 2, area.foot + 15, label, anchor="middle", colour=_SOFT))
     if chart.x_title:
-        parts.append(_text(area.right, area.foot + 29, chart.x_title, anchor="end", colour=_SOFT))
+        parts.append(draw_text(area.right, area.foot + 29, chart.x_title, anchor="end", colour=_SOFT))
     return parts
 
 
@@ -420,60 +334,12 @@ def _draw_bars(chart: Bars, area: _Area) -> list[str]:
     parts = []
     for at, shown in scale.ticks:
         x = area.left + share * (float(area.x(scale, [at])[0]) - area.left)
-        parts.append(_line(x, area.top - 6, x, area.foot, _GRID))
-        parts.append(_text(x, area.foot + 15, shown, anchor="middle", colour=_SOFT))
+        parts.append(draw_line(x, area.top - 6, x, area.foot, _GRID))
+        parts.append(draw_text(x, area.foot + 15, shown, anchor="middle", colour=_SOFT))
     for place, (name, value) in enumerate(sorted(chart.values.items(), key=lambda item: -item[1])):
         y = area.top + 24 * place
         width = max(1.0, share * (float(area.x(scale, [value])[0]) - area.left))
-        parts.append(_text(area.left - 8, y + 13, name, anchor="end"))
-        parts.append(_rect(area.left, y, width, 17, chart.colours[name]))
-        parts.append(_text(area.left + width + 6, y + 13, f"{axis.shorten(value)} {chart.unit}"))
+        parts.append(draw_text(area.left - 8, y + 13, name, anchor="end"))
+        parts.append(draw_rectangle(area.left, y, width, 17, chart.colours[name]))
+        parts.append(draw_text(area.left + width + 6, y + 13, f"{axis.shorten(value)} {chart.unit}"))
     return parts
-
-
-# ---------------------------------------------------------------- elements
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    anchor: str = "start",
-    colour: str = _INK,
-    size: int = 11,
-    bold: bool = False,
-) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}"{weight}>'
-        f"{escape(text)}</text>"
-    )
-
-
-def _line(
-    x1: float,
-    y1: float,
-    x2: float,
-    y2: float,
-    colour: str,
-    *,
-    width: float = 1,
-    dash: str = "",
-    opacity: float = 1,
-) -> str:
-    more = f' stroke-width="{width:g}"' if width != 1 else ""
-    more += f' stroke-dasharray="{dash}"' if dash else ""
-    more += f' stroke-opacity="{opacity:g}"' if opacity != 1 else ""
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{more}/>'
-
-
-def _rect(x: float, y: float, wide: float, high: float, colour: str, *, opacity: float = 1) -> str:
-    more = f' fill-opacity="{opacity:g}"' if opacity != 1 else ""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="{colour}"{more}/>'
-
-
-def _dot(x: float, y: float, colour: str, radius: float) -> str:
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}" stroke="white" stroke-width="0.8"/>'
-    )

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from penstock.ha.cost import RESOURCES
 from penstock.ha.schemes import SCHEMES
-from penstock.simulate.charts import Chart, Curve, Curves, Lanes, Shares, draw_sheet
+from penstock.simulate.chart import Chart, Curve, Curves, Lanes, Shares
+from penstock.simulate.charts import draw_sheet
 from penstock.simulate.failures import ORDER, FailureResult
 from penstock.simulate.sweeps import Row
 

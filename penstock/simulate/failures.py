@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UserError
-from penstock.ha.controller import begun, decide
+from penstock.ha.controller import decide, initial_state
 from penstock.ha.cost import RESOURCES, overhead
 from penstock.ha.decision import Decision
 from penstock.ha.estimate import Estimate, estimate
@@ -129,7 +129,7 @@ class _Simulation:
         self.states = follow_rates(self.rates, period, run.state_bytes, run.window_seconds, run.growth)
         self.kills = list(_draw_kills(run, self.rates.size * period))
         self.model = EngineModel(run.truth, run.seed)
-        self.state = begun(run.settings, 0.0)
+        self.state = initial_state(run.settings, 0.0)
         if run.constant is not None:
             self.state = replace(self.state, scheme=run.constant)
         self.measured, _ = self.model.start_secondary(self.state.scheme)

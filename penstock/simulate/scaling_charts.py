@@ -9,7 +9,8 @@ import numpy as np
 
 from penstock.scaling.decisions import Move, explain, kind_of
 from penstock.scaling.record import Entry, Outcome
-from penstock.simulate.charts import Curve, Curves, Mark, draw_sheet
+from penstock.simulate.chart import Curve, Curves, Mark
+from penstock.simulate.charts import draw_sheet
 from penstock.simulate.scaling import ScalingResult
 
 _COLOURS = {"provision": "#2f855a", "decommission": "#2b6cb0", "move": "#dd6b20"}

@@ -4,7 +4,7 @@ Receives an epoch's rows; hands `epoch-000000000012.jsonl` (or `.parquet`) to wh
 
 Guarantees: a file with an epoch's name is whole, on disk, and never changes. It is written under a hidden
 name, synced, then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest
-generation of its engines, whose drafts lie in `.generations`: nothing of a lower one appears any more.
+generation of its engines, which stages its files in `.generations`: nothing of a lower one appears any more.
 Does not guarantee: a file for an epoch without rows; that an epoch is not written again when somebody takes its
 file away before it is committed.
 On failure: `ExternalError` SINK_UNWRITABLE, or FENCED, and the epoch is not visible.
@@ -27,7 +27,7 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 
 _OWNER = ".penstock-job"
 _EPOCH = re.compile(r"epoch-(\d{12,})")
@@ -41,23 +41,23 @@ class EpochFiles(Sink):
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
         self._columns: list[str] = []
-        self._ground = Ground(self.directory / ".generations")
+        self._fenced_directory = FencedDirectory(self.directory / ".generations")
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         """Claim the directory for the job and remove what a crashed writer left half done."""
         self._columns = list(schema)
-        self._ground = Ground(self.directory / ".generations")
+        self._fenced_directory = FencedDirectory(self.directory / ".generations")
         with _reporting(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._claim(job)
-            for draft in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
-                draft.unlink(missing_ok=True)
+            for staged in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
+                staged.unlink(missing_ok=True)
 
     def take_over(self, generation: int) -> None:
-        """Remove the drafts of lower generations, so that none of them becomes a file."""
-        if generation != self._ground.generation:
+        """Remove what lower generations have staged, so that none of it becomes a file."""
+        if generation != self._fenced_directory.generation:
             with _reporting(self.directory):
-                self._ground.take(generation, again=True)
+                self._fenced_directory.take_over(generation, reentrant=True)
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
         """Put the epoch's file in place, unless it is there. An epoch without rows leaves no file."""
@@ -68,24 +68,24 @@ class EpochFiles(Sink):
             return True
         content = self._encode(in_order(rows, self._columns))
         with _reporting(self.directory):
-            self._ground.guarded(lambda: self._put(target, content))
+            self._fenced_directory.run_fenced(lambda: self._put(target, content))
             _sync_directory(self.directory)
         return True
 
     def _put(self, target: Path, content: bytes) -> None:
-        # two engines of one generation may both deliver: each has a draft of its own
+        # two engines of one generation may both deliver: each stages a file of its own
         mine = f".{target.stem}-{uuid.uuid4().hex[:8]}{self.suffix}.tmp"
-        drafts = self._ground.drafts
-        draft = self.directory / f".{target.name}.tmp" if drafts is None else drafts / mine
+        staging = self._fenced_directory.staging
+        staged = self.directory / f".{target.name}.tmp" if staging is None else staging / mine
         try:
-            with draft.open("wb") as file:
+            with staged.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, target)
+            os.replace(staged, target)
         except OSError:
             with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
+                staged.unlink(missing_ok=True)
             raise
 
     def epochs(self) -> list[int]:
@@ -112,18 +112,18 @@ class EpochFiles(Sink):
         if not marker.exists():
             if self._files():
                 raise self._taken("an unknown job", f"It holds epoch files but no {_OWNER} file.")
-            handle, draft = tempfile.mkstemp(dir=self.directory, prefix=f"{_OWNER}-", suffix=".tmp")
+            handle, staged = tempfile.mkstemp(dir=self.directory, prefix=f"{_OWNER}-", suffix=".tmp")
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(job)
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                os.link(draft, marker)  # unlike a rename, refuses to replace another's claim
+                os.link(staged, marker)  # unlike a rename, refuses to replace another's claim
             except FileExistsError:
                 pass
             except OSError:  # a file system without hard links
-                os.replace(draft, marker)
-            Path(draft).unlink(missing_ok=True)
+                os.replace(staged, marker)
+            Path(staged).unlink(missing_ok=True)
             _sync_directory(self.directory)
         owner = marker.read_text(encoding="utf-8")
         if owner != job:

@@ -32,7 +32,7 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
-from penstock.state.generation import fenced
+from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     import httpx  # loaded by who posts: every engine and every worker loads this module
@@ -142,7 +142,9 @@ class HttpPush(Sink):
                 why = f"The answer was {answer.status_code} {answer.reason_phrase}"
                 if answer.status_code == 412:
                     newest = answer.headers.get("Penstock-Generation", "")
-                    raise fenced(self.describe(), self._generation, int(newest) if newest.isdecimal() else -1)
+                    raise fenced_error(
+                        self.describe(), self._generation, int(newest) if newest.isdecimal() else -1
+                    )
                 if answer.status_code not in _AGAIN and answer.status_code < 500:
                     raise self._failed("SINK_REFUSED", f"{why}: {answer.text[:200]!r}")
                 wait = max(wait, _asked_to_wait(answer.headers.get("Retry-After")))

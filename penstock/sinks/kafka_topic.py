@@ -24,7 +24,7 @@ from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
-from penstock.state.generation import fenced
+from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -154,7 +154,7 @@ class KafkaTopic(Sink):
                 producer.init_transactions(_SECONDS)
                 held, newest = self._told()
             if self._generation and newest > self._generation:
-                raise fenced(self.describe(), self._generation, newest)
+                raise fenced_error(self.describe(), self._generation, newest)
             self._held, self._producer = held, producer
         return self._producer
 

@@ -22,7 +22,7 @@ from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
 from penstock.sinks.postgres_types import column_type, lines
-from penstock.state.generation import fenced
+from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     import psycopg
@@ -137,7 +137,7 @@ class Postgres(Sink):
         ).fetchone()
         epoch, generation = found or (-1, 0)
         if mine and generation > mine:
-            raise fenced(self.describe(), mine, generation)
+            raise fenced_error(self.describe(), mine, generation)
         return int(epoch)
 
     def _copy(self, connection: psycopg.Connection[Any], rows: pl.DataFrame, into: str) -> None:

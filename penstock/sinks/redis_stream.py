@@ -22,7 +22,7 @@ from penstock.errors import ExternalError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
-from penstock.state.generation import fenced
+from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     import redis
@@ -102,7 +102,7 @@ class RedisStream(Sink):
                 *rows,
             )
         if done[0] == 0:
-            raise fenced(self.describe(), generation, done[1])
+            raise fenced_error(self.describe(), generation, done[1])
         return bool(done[0] == 2)
 
     def _connected(self) -> redis.Redis:

@@ -25,7 +25,7 @@ import polars as pl
 from penstock.errors import ExternalError, InternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
-from penstock.state.generation import fenced
+from penstock.state.generation import fenced_error
 
 _LEDGER = "penstock_epochs"
 _GENERATIONS = "penstock_generations"
@@ -124,7 +124,7 @@ class Sqlite(Sink):
             (self._job, self.table.lower()),
         ).fetchone()
         if mine and found is not None and found[0] > mine:
-            raise fenced(self.path, mine, found[0])
+            raise fenced_error(self.path, mine, found[0])
 
     def close(self) -> None:
         if self._database is not None:

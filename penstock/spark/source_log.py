@@ -138,9 +138,9 @@ class SparkSource(Log):
             with _opened(file, span) as fd:
                 end = min(file.end, span.end) - file.start
                 while (place := at - file.start) < end:
-                    upto = boundary_near(fd, place, max(chunk_bytes, 1), end)
-                    yield Chunk(span.partition, at, pread(fd, upto - place, place))
-                    at = file.start + upto
+                    stop = boundary_near(fd, place, max(chunk_bytes, 1), end)
+                    yield Chunk(span.partition, at, pread(fd, stop - place, place))
+                    at = file.start + stop
         if at < span.end:
             raise _gone(span, self._directory)
 

@@ -1,8 +1,6 @@
-"""Aggregate functions of the language, made of those of the library.
+"""Aggregate functions of SQL, made of the aggregate functions of the library.
 
-Receives typed arguments; hands an expression over aggregates that a `Collected` remembers, so that each is computed
-once however often a query names it. Nulls count as in SQL: they are left out, and of nothing but nulls everything
-is null, save the counts.
+Nulls are ignored. Of nothing but nulls every aggregate is null, except the counts.
 """
 
 from __future__ import annotations
@@ -15,13 +13,16 @@ from sqlglot import exp
 
 from penstock.operators import functions
 from penstock.operators.functions import AggregateFunction
-from penstock.sql.functions import Argument
-from penstock.sql.places import refused
+from penstock.sql.errors import query_error
+from penstock.sql.functions import TypedExpr
 
 
 @dataclass
-class Collected:
-    """The aggregates of a query, and the columns that must be computed for them and for the keys."""
+class AggregateSet:
+    """The aggregates of a query, each computed once however often it is named, and the columns that they need.
+
+    The names of the columns (`value 1`, `answer 1`) are in state on disk.
+    """
 
     schema: Mapping[str, pl.DataType]
     columns: dict[str, pl.Expr] = field(default_factory=dict)
@@ -40,8 +41,8 @@ class Collected:
         self.columns[name] = expr
         return name
 
-    def base(self, make: Callable[..., AggregateFunction], expr: pl.Expr | None, *more: float) -> pl.Expr:
-        """An aggregate of the library over an expression."""
+    def add(self, make: Callable[..., AggregateFunction], expr: pl.Expr | None, *more: float) -> pl.Expr:
+        """The result of an aggregate of the library over an expression."""
         column = None if expr is None else self.column(expr)
         key = (make, column, *more)
         if key not in self.functions:
@@ -50,148 +51,133 @@ class Collected:
             self.functions[key] = make(*arguments)
         return pl.col(self.functions[key].alias)
 
-    def values(self, expr: pl.Expr) -> pl.Expr:
-        """How many values are not null."""
-        return self.base(functions.count_of, expr)
+    def count_values(self, expr: pl.Expr) -> pl.Expr:
+        """The number of values that are not null."""
+        return self.add(functions.count_of, expr)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A call of an aggregate: over an expression, or (None) over whole events; only where `only` holds."""
+class AggregateCall:
+    """A call of an aggregate: of an expression, or (without one) of whole events; only where `condition` holds."""
 
     node: exp.Expr
     name: str
-    arguments: Sequence[Argument]
+    arguments: Sequence[TypedExpr]
     distinct: bool
-    only: pl.Expr | None
+    condition: pl.Expr | None
 
-    def value(self, numeric: bool = False) -> pl.Expr:
-        """What is aggregated, null where it does not count."""
-        given = self.arguments[0]
-        if numeric and not (given.dtype.is_numeric() or isinstance(given.dtype, pl.Duration)):
-            raise refused(
+    def value(self, *, numeric: bool = False) -> pl.Expr:
+        """What is aggregated; null where it does not count."""
+        value = self.arguments[0]
+        if numeric and not (value.dtype.is_numeric() or isinstance(value.dtype, pl.Duration)):
+            raise query_error(
                 self.node,
                 "TYPE_MISMATCH",
-                f"{self.name} needs numbers, but this is {given.dtype}",
+                f"{self.name} needs numbers, but this is {value.dtype}",
                 "CAST it first, as in SUM(CAST(n AS BIGINT)).",
             )
-        return given.expr if self.only is None else pl.when(self.only).then(given.expr)
+        return value.expr if self.condition is None else pl.when(self.condition).then(value.expr)
 
-    def share(self, at: int) -> float:
-        """An argument that says a share, from 0 to 1."""
-        given = self.arguments[at].literal
-        if not self.arguments[at].is_literal or not isinstance(given, int | float) or not 0 <= given <= 1:
-            raise refused(
+    def boolean(self) -> pl.Expr:
+        """What is aggregated, which must be a condition."""
+        if self.arguments[0].dtype != pl.Boolean:
+            hint = f"As in {self.name.upper()}(n > 0)."
+            raise query_error(self.node, "TYPE_MISMATCH", f"{self.name} needs a condition", hint)
+        return self.value()
+
+    def fraction(self, at: int) -> float:
+        """A literal argument from 0 to 1."""
+        value = self.arguments[at].literal
+        if not self.arguments[at].is_literal or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise query_error(
                 self.node,
                 "BAD_ARGUMENT",
-                f"{self.name} needs a share from 0 to 1",
+                f"{self.name} needs a fraction from 0 to 1",
                 "As in PERCENTILE(x, 0.99).",
             )
-        return float(given)
+        return float(value)
 
 
-Build = Callable[[Collected, Asked], pl.Expr]
+Build = Callable[[AggregateSet, AggregateCall], pl.Expr]
 
 
-def _count(found: Collected, asked: Asked) -> pl.Expr:
-    if asked.distinct:
-        return found.base(functions.count_distinct, asked.value())
-    if not asked.arguments or (asked.arguments[0].is_literal and asked.arguments[0].literal is not None):
-        if asked.only is None:
-            return found.base(functions.count, None)
-        return found.base(functions.sum_, asked.only.fill_null(False).cast(pl.Int64))
-    return found.values(asked.value())
+def _count(aggregates: AggregateSet, call: AggregateCall) -> pl.Expr:
+    if call.distinct:
+        return aggregates.add(functions.count_distinct, call.value())
+    if not call.arguments or (call.arguments[0].is_literal and call.arguments[0].literal is not None):
+        if call.condition is None:
+            return aggregates.add(functions.count, None)
+        return aggregates.add(functions.sum_, call.condition.fill_null(False).cast(pl.Int64))
+    return aggregates.count_values(call.value())
 
 
-def _sum(found: Collected, asked: Asked) -> pl.Expr:
-    value = asked.value(numeric=True)
-    return pl.when(found.values(value) > 0).then(found.base(functions.sum_, value))
+def _sum(aggregates: AggregateSet, call: AggregateCall) -> pl.Expr:
+    value = call.value(numeric=True)
+    return pl.when(aggregates.count_values(value) > 0).then(aggregates.add(functions.sum_, value))
 
 
-def _plain(make: Callable[..., AggregateFunction], *, numeric: bool = False) -> Build:
-    return lambda found, asked: found.base(make, asked.value(numeric))
+def _simple(make: Callable[..., AggregateFunction], *, numeric: bool = False) -> Build:
+    return lambda aggregates, call: aggregates.add(make, call.value(numeric=numeric))
 
 
-def _population(root: bool) -> Build:
-    def made(found: Collected, asked: Asked) -> pl.Expr:
-        value = asked.value(numeric=True)
-        count, sample = found.values(value), found.base(functions.variance, value)
-        spread = pl.when(count == 1).then(0.0).otherwise(sample * (count - 1) / count)
-        return spread.sqrt() if root else spread
-
-    return made
+def _population_variance(aggregates: AggregateSet, call: AggregateCall) -> pl.Expr:
+    value = call.value(numeric=True)
+    count, sample = aggregates.count_values(value), aggregates.add(functions.variance, value)
+    return pl.when(count == 1).then(0.0).otherwise(sample * (count - 1) / count)
 
 
-def _edge(make: Callable[..., AggregateFunction]) -> Build:
-    def made(found: Collected, asked: Asked) -> pl.Expr:
-        if asked.only is not None:
-            raise refused(
-                asked.node,
+def _first_or_last(make: Callable[..., AggregateFunction]) -> Build:
+    def build(aggregates: AggregateSet, call: AggregateCall) -> pl.Expr:
+        if call.condition is not None:
+            raise query_error(
+                call.node,
                 "UNSUPPORTED_SQL",
-                f"{asked.name} cannot be filtered",
+                f"{call.name} cannot be filtered",
                 "Filter with WHERE instead.",
             )
-        return found.base(make, asked.value())
+        return aggregates.add(make, call.value())
 
-    return made
-
-
-def _truth(make: Callable[..., AggregateFunction]) -> Build:
-    def made(found: Collected, asked: Asked) -> pl.Expr:
-        if asked.arguments[0].dtype != pl.Boolean:
-            raise refused(asked.node, "TYPE_MISMATCH", f"{asked.name} needs a condition", "As in n > 0.")
-        return found.base(make, asked.value())
-
-    return made
+    return build
 
 
-def _count_if(found: Collected, asked: Asked) -> pl.Expr:
-    if asked.arguments[0].dtype != pl.Boolean:
-        raise refused(asked.node, "TYPE_MISMATCH", "count_if needs a condition", "As in COUNT_IF(n > 0).")
-    return found.base(functions.sum_, asked.value().fill_null(False).cast(pl.Int64))
+def _boolean(make: Callable[..., AggregateFunction]) -> Build:
+    return lambda aggregates, call: aggregates.add(make, call.boolean())
+
+
+def _count_if(aggregates: AggregateSet, call: AggregateCall) -> pl.Expr:
+    return aggregates.add(functions.sum_, call.boolean().fill_null(False).cast(pl.Int64))
 
 
 def _quantile(make: Callable[..., AggregateFunction]) -> Build:
-    return lambda found, asked: found.base(make, asked.value(numeric=True), asked.share(1))
+    return lambda aggregates, call: aggregates.add(make, call.value(numeric=True), call.fraction(1))
 
 
-def _list(found: Collected, asked: Asked) -> pl.Expr:
-    return found.base(functions.collect, asked.value()).list.drop_nulls()
+def _list(aggregates: AggregateSet, call: AggregateCall) -> pl.Expr:
+    return aggregates.add(functions.collect, call.value()).list.drop_nulls()
 
 
-def _set(found: Collected, asked: Asked) -> pl.Expr:
-    return _list(found, asked).list.unique().list.sort()
-
-
-#: by names in lower case: how many arguments at least and at most, and what they are made of
+#: by names in lower case: the least and the greatest number of arguments, and the builder
 AGGREGATES: Mapping[str, tuple[int, int, Build]] = {
     "count": (0, 1, _count),
     "sum": (1, 1, _sum),
-    "avg": (1, 1, _plain(functions.avg, numeric=True)),
-    "mean": (1, 1, _plain(functions.avg, numeric=True)),
-    "min": (1, 1, _plain(functions.min_)),
-    "max": (1, 1, _plain(functions.max_)),
-    "first": (1, 1, _edge(functions.first)),
-    "last": (1, 1, _edge(functions.last)),
-    "stddev": (1, 1, _plain(functions.stddev, numeric=True)),
-    "stddev_samp": (1, 1, _plain(functions.stddev, numeric=True)),
-    "std": (1, 1, _plain(functions.stddev, numeric=True)),
-    "stddev_pop": (1, 1, _population(root=True)),
-    "variance": (1, 1, _plain(functions.variance, numeric=True)),
-    "var_samp": (1, 1, _plain(functions.variance, numeric=True)),
-    "var_pop": (1, 1, _population(root=False)),
-    "median": (1, 1, _plain(functions.median, numeric=True)),
+    **dict.fromkeys(("avg", "mean"), (1, 1, _simple(functions.avg, numeric=True))),
+    "min": (1, 1, _simple(functions.min_)),
+    "max": (1, 1, _simple(functions.max_)),
+    "first": (1, 1, _first_or_last(functions.first)),
+    "last": (1, 1, _first_or_last(functions.last)),
+    **dict.fromkeys(("stddev", "stddev_samp", "std"), (1, 1, _simple(functions.stddev, numeric=True))),
+    "stddev_pop": (1, 1, lambda aggregates, call: _population_variance(aggregates, call).sqrt()),
+    **dict.fromkeys(("variance", "var_samp"), (1, 1, _simple(functions.variance, numeric=True))),
+    "var_pop": (1, 1, _population_variance),
+    "median": (1, 1, _simple(functions.median, numeric=True)),
     "percentile": (2, 2, _quantile(functions.quantile)),
     "approx_percentile": (2, 3, _quantile(functions.approx_quantile)),
-    "approx_count_distinct": (1, 1, _plain(functions.approx_count_distinct)),
-    "collect_list": (1, 1, _list),
-    "array_agg": (1, 1, _list),
-    "collect_set": (1, 1, _set),
+    "approx_count_distinct": (1, 1, _simple(functions.approx_count_distinct)),
+    **dict.fromkeys(("collect_list", "array_agg"), (1, 1, _list)),
+    "collect_set": (1, 1, lambda aggregates, call: _list(aggregates, call).list.unique().list.sort()),
     "count_if": (1, 1, _count_if),
-    "bool_and": (1, 1, _truth(functions.min_)),
-    "every": (1, 1, _truth(functions.min_)),
-    "bool_or": (1, 1, _truth(functions.max_)),
-    "some": (1, 1, _truth(functions.max_)),
+    **dict.fromkeys(("bool_and", "every"), (1, 1, _boolean(functions.min_))),
+    **dict.fromkeys(("bool_or", "some"), (1, 1, _boolean(functions.max_))),
 }
 
 
@@ -201,30 +187,34 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(call, exp.Anonymous) and call.name.lower() in AGGREGATES
 
 
-def asked_for(
-    node: exp.Expr, of: Callable[[exp.Expr], Argument], condition: Callable[[exp.Expr], pl.Expr]
-) -> Asked:
-    """A call of an aggregate function, its arguments checked as far as every function wants it."""
+def read_aggregate(
+    node: exp.Expr,
+    compile_: Callable[[exp.Expr], TypedExpr],
+    compile_condition: Callable[[exp.Expr], pl.Expr],
+) -> AggregateCall:
+    """A call of an aggregate function, with the number of its arguments checked."""
     filtered = isinstance(node, exp.Filter)
     call = node.this if filtered else node
-    name, given = call.name.lower(), list(call.expressions)
-    distinct = len(given) == 1 and isinstance(given[0], exp.Distinct)
+    name, arguments = call.name.lower(), list(call.expressions)
+    distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
     if distinct:
-        given = given[0].expressions
-        if name != "count" or len(given) != 1:
-            raise refused(
+        arguments = arguments[0].expressions
+        if name != "count" or len(arguments) != 1:
+            raise query_error(
                 node,
                 "UNSUPPORTED_SQL",
                 f"{name.upper()} of several different values is not known",
                 "COUNT(DISTINCT x) takes one expression.",
             )
-    if name == "count" and len(given) == 1 and isinstance(given[0], exp.Star):
-        given = []
-    elif name == "count" and not given:
-        raise refused(node, "BAD_ARGUMENT", "count has nothing to count", "Write COUNT(*).")
+    if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+        arguments = []
+    elif name == "count" and not arguments:
+        raise query_error(node, "BAD_ARGUMENT", "count has nothing to count", "Write COUNT(*).")
     least, most, _ = AGGREGATES[name]
-    if not least <= len(given) <= most:
-        wanted = f"{least}" if least == most else f"{least} to {most}"
-        raise refused(node, "BAD_ARGUMENT", f"{name} has {len(given)} arguments here", f"It takes {wanted}.")
-    only = condition(node.expression.this) if filtered else None
-    return Asked(node, name, [of(one) for one in given], distinct, only)
+    if not least <= len(arguments) <= most:
+        count = f"{least}" if least == most else f"{least} to {most}"
+        raise query_error(
+            node, "BAD_ARGUMENT", f"{name} has {len(arguments)} arguments here", f"It takes {count}."
+        )
+    condition = compile_condition(node.expression.this) if filtered else None
+    return AggregateCall(node, name, [compile_(one) for one in arguments], distinct, condition)

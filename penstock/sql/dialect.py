@@ -1,12 +1,10 @@
-"""The dialect: Spark's SQL and what streams need beside it, as a dialect of sqlglot.
-
-Receives text; hands tokens, and trees of sqlglot's expressions. Beside Spark's words there are
+"""The SQL dialect for sqlglot: Spark's, extended by
 
     SELECT ... FROM * ... WINDOWING 60 SECONDS EVERY 10 SECONDS
     ... a JOIN b ON a.k = b.k WITHIN 10 SECONDS BEFORE AND 60 SECONDS AFTER
     ... WHERE store == `video_games'
 
-Functions are not known here: every call but CAST and EXTRACT is an `exp.Anonymous` with the name the user wrote.
+The parser knows no functions: every call but CAST and EXTRACT is an `exp.Anonymous` with the name as written.
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-#: no other dialect's word: Spark has no PREWHERE
+#: the token type of WINDOWING: one that Spark does not use
 WINDOWING = TokenType.PREWHERE
-#: what stands in the place of a table for `FROM *`
+#: the table of `FROM *`
 ALL_STREAMS = "*"
-#: what lengths are counted in
+#: units of lengths
 UNITS = frozenset(
     f"{unit}{plural}"
     for unit in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "EVENT")
     for plural in ("", "S")
 )
-#: in a text, what must be left alone, or (group 1) a string with a backtick for its opening quote
+#: quoted text and comments, which stay as they are, or (group 1) a string with a backtick for its opening quote
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'"
     r'|"(?:[^"\\]|\\.|"")*"'
@@ -77,7 +75,7 @@ class PenstockParser(SparkParser):
     TABLE_ALIAS_TOKENS: ClassVar[set[TokenType]] = SparkParser.TABLE_ALIAS_TOKENS - {WINDOWING}
 
     def parse_windowing(self) -> Windowing:
-        """What follows WINDOWING, that word included."""
+        """Parse from WINDOWING on."""
         word = self._curr
         self._advance()
         session = self._match_text_seq("SESSION")
@@ -86,7 +84,7 @@ class PenstockParser(SparkParser):
         return self.expression(Windowing(this=size, every=every, session=session), word)
 
     def parse_span(self) -> Span:
-        """A number and a unit, or a text."""
+        """Parse a number and a unit, or a text."""
         start = self._curr
         number = self._parse_string() or self._parse_number()  # either may be a parameter
         if number is None:
@@ -138,11 +136,11 @@ class PenstockParser(SparkParser):
         everything = exp.Identifier(this=ALL_STREAMS, quoted=False).update_positions(self._prev)
         return self._with_alias(self.expression(exp.Table(this=everything)), kwargs)
 
-    def _with_alias(self, table: exp.Expr | None, said: dict[str, Any]) -> exp.Expr:
+    def _with_alias(self, table: exp.Expr | None, options: dict[str, Any]) -> exp.Expr:
         assert isinstance(table, exp.Table)
         if alias := self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS):
             table.set("alias", alias)
-        if said.get("joins"):
+        if options.get("joins"):
             for join in self._parse_joins():
                 table.append("joins", join)
         return table
@@ -172,10 +170,10 @@ class Penstock(Spark):
     Parser = PenstockParser
 
 
-def tokens_of(text: str) -> list[Token]:
-    """The tokens of a text. Places in them are places in the text as it was written."""
-    return Penstock().tokenize(_QUOTED.sub(_string, text))
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a text, with offsets into the text as it was written."""
+    return Penstock().tokenize(_QUOTED.sub(_fix_quote, text))
 
 
-def _string(found: re.Match[str]) -> str:
-    return f"'{found[0][1:]}" if found[1] else found[0]
+def _fix_quote(quoted: re.Match[str]) -> str:
+    return f"'{quoted[0][1:]}" if quoted[1] else quoted[0]

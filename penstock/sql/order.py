@@ -1,7 +1,4 @@
-"""ORDER BY and LIMIT: the best rows of every window, or of the totals. And what short names stand for.
-
-Receives the rows of an aggregate and the parts of a SELECT that order them; hands the rows that are left.
-"""
+"""ORDER BY and LIMIT: the best rows of every window, or of the totals; and the names of the select list."""
 
 from __future__ import annotations
 
@@ -11,83 +8,87 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from penstock.query.stream import Stream
-from penstock.sql.grouped import Grouped, Grouping
-from penstock.sql.places import located, refused
+from penstock.sql.errors import errors_at, query_error
+from penstock.sql.grouping import GroupedCompiler, Grouping
 from penstock.sql.relation import Relation
+from penstock.sql.statements import parse_number
 
 #: more rows than a window has
 _ALL = 2**62
-_BY = "order"
+_ORDER_COLUMN = "order"
 
 
 @dataclass(frozen=True)
-class Item:
-    """One of the select list: the name of the column and what is in it."""
+class SelectItem:
+    """An item of the select list: the name of the column and its expression."""
 
     name: str
     node: exp.Expr
 
 
 class Aliases:
-    """What the names that a select list gives stand for."""
+    """Resolves the aliases of a select list in other clauses."""
 
-    def __init__(self, relation: Relation, items: Sequence[Item], written: Sequence[exp.Expr]) -> None:
+    def __init__(self, relation: Relation, items: Sequence[SelectItem], written: Sequence[exp.Expr]) -> None:
         self.relation = relation
         self.items = items
         given = {node.alias.lower() for node in written if isinstance(node, exp.Alias)}
         self.known = {item.name.lower(): item.node for item in items if item.name.lower() in given}
 
-    def ordered(self, node: exp.Expr) -> exp.Expr:
-        """What ORDER BY names: a place in the select list, one of its names, or an expression."""
+    def resolve_order(self, node: exp.Expr) -> exp.Expr:
+        """An item of ORDER BY, which is a position in the select list, an alias or an expression."""
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            inner = at_place(inner, self.items)
+            inner = item_at(inner, self.items)
         else:
-            inner = self.within(inner, first=True)
-        made = exp.Ordered(**{**node.args, "this": inner.copy()})
-        made.parent = node.parent
-        return made
+            inner = self.resolve(inner, aliases_first=True)
+        resolved = exp.Ordered(**{**node.args, "this": inner.copy()})
+        resolved.parent = node.parent
+        return resolved
 
-    def within(self, node: exp.Expr, *, first: bool = False) -> exp.Expr:
-        """An expression with names replaced by what they stand for; columns go before them unless `first`."""
+    def resolve(self, node: exp.Expr, *, aliases_first: bool = False) -> exp.Expr:
+        """An expression with aliases replaced by what they stand for; columns win unless `aliases_first`."""
 
-        def replaced(part: exp.Expr) -> exp.Expr:
+        def replace(part: exp.Expr) -> exp.Expr:
             plain = isinstance(part, exp.Column) and len(part.parts) == 1
             if not plain or part.name.lower() not in self.known:
                 return part
-            stays = self.relation.has(part.name) and not first
-            return part if stays else exp.Paren(this=self.known[part.name.lower()].copy())
+            is_column = self.relation.has(part.name) and not aliases_first
+            return part if is_column else exp.Paren(this=self.known[part.name.lower()].copy())
 
-        return node.transform(replaced)
+        return node.transform(replace)
 
 
-def at_place(node: exp.Literal, items: Sequence[Item]) -> exp.Expr:
-    """What stands at a place of the select list."""
+def item_at(node: exp.Literal, items: Sequence[SelectItem]) -> exp.Expr:
+    """The expression at a position of the select list."""
     text = str(node.this)
-    if node.is_string or not text.isdigit() or not 1 <= int(text) <= len(items):
-        raise refused(
-            node, "BAD_SQL", f"{text} is no place in the select list", f"Places go from 1 to {len(items)}."
+    if node.is_string or not text.isdigit() or not 1 <= parse_number(text) <= len(items):
+        raise query_error(
+            node,
+            "BAD_SQL",
+            f"{text} is no position in the select list",
+            f"Positions go from 1 to {len(items)}.",
         )
     return items[int(text) - 1].node
 
 
-def keys_in_order(grouping: Grouping, ordered: Sequence[exp.Expr]) -> list[str]:
-    """The keys, those first by which ties are to be ordered."""
-    ties = [grouping.by_look.get(grouping.look(node.this)) for node in ordered[1:]]
+def order_keys(grouping: Grouping, ordered: Sequence[exp.Expr]) -> list[str]:
+    """The key columns, first those by which ORDER BY breaks ties."""
+    ties = [grouping.keys.get(grouping.canonical(node.this)) for node in ordered[1:]]
     for node, key in zip(ordered[1:], ties, strict=True):
         if key is None or node.args.get("desc"):
-            raise refused(
+            raise query_error(
                 node,
                 "UNSUPPORTED_SQL",
                 "rows that are equal by the first expression can be ordered by columns of GROUP BY, ascending",
                 "Leave it out, or make one expression of both.",
             )
-    return list(dict.fromkeys([*(key for key in ties if key is not None), *grouping.by_look.values()]))
+    return list(dict.fromkeys([*(key for key in ties if key is not None), *grouping.keys.values()]))
 
 
-def ranked(
+def rank_rows(
     stream: Stream,
-    after: Grouped,
+    after: GroupedCompiler,
     keys: Sequence[str],
     ordered: Sequence[exp.Expr],
     limit: exp.Expr | None,
@@ -96,41 +97,41 @@ def ranked(
     if not ordered and (limit is None or not keys):
         return stream
     clause = limit if limit is not None else ordered[0]
-    if after.cut.kind in ("count", "session"):
-        raise refused(
+    if after.window.kind in ("count", "session"):
+        raise query_error(
             clause,
             "UNSUPPORTED_SQL",
             "windows of events end for every key at another time, so there is nothing to compare them with",
             "ORDER BY and LIMIT go with windows of time, as in WINDOWING 30 SECONDS.",
         )
-    if limit is None and after.cut.kind == "running":
-        raise refused(
+    if limit is None and after.window.kind == "running":
+        raise query_error(
             clause,
             "UNSUPPORTED_SQL",
             "totals that change one by one are in no order",
             "Add LIMIT for the best of them, or a window: WINDOWING 30 SECONDS.",
         )
-    k = _ALL if limit is None else _count(after, limit)
+    k = _ALL if limit is None else _row_count(after, limit)
     by, least = keys[0] if keys else "", True
     if ordered:
         least = not ordered[0].args.get("desc")
         if ordered[0].args.get("nulls_first"):
-            raise refused(ordered[0], "UNSUPPORTED_SQL", "nulls come last", "Leave NULLS FIRST out.")
-        made = after.of(ordered[0].this)
-        if made.expr.meta.is_column():
-            by = made.expr.meta.root_names()[0]
+            raise query_error(ordered[0], "UNSUPPORTED_SQL", "nulls come last", "Leave NULLS FIRST out.")
+        rank = after.compile(ordered[0].this).expr
+        if rank.meta.is_column():
+            by = rank.meta.root_names()[0]
         else:
-            by = _BY
+            by = _ORDER_COLUMN
             while by in stream.columns:
                 by += "'"
-            with located(ordered[0]):
-                stream = stream.map(**{by: made.expr})
-    with located(clause):
+            with errors_at(ordered[0]):
+                stream = stream.map(**{by: rank})
+    with errors_at(clause):
         return stream.top(k, by, least=least, changes_only=False)
 
 
-def _count(after: Grouped, limit: exp.Expr) -> int:
-    given = after.value(limit.expression)
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise refused(limit, "BAD_TOP", f"{given!r} is no number of rows", "As in LIMIT 10.")
-    return given
+def _row_count(after: GroupedCompiler, limit: exp.Expr) -> int:
+    count = after.literal_value(limit.expression)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise query_error(limit, "BAD_TOP", f"{count!r} is no number of rows", "As in LIMIT 10.")
+    return count

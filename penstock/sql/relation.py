@@ -1,7 +1,6 @@
-"""What a query reads from: a stream, and the names under which its columns are known.
+"""Resolve the names of columns: a relation is a stream with the names that a query gives to its columns.
 
-Receives streams with their aliases; hands the column that a name means, or raises `UserError` with UNKNOWN_COLUMN
-or AMBIGUOUS_COLUMN. Names are looked up as they are written, then without regard to case.
+A name matches as it is written or, if none does, without regard to case.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from penstock.query.stream import Stream
-from penstock.sql.places import nearest, refused
-from penstock.sql.windows import Cut
+from penstock.sql.errors import query_error, suggest_name
+from penstock.sql.windows import WindowSpec
 
-#: where a node keeps the stream's column that it means, if it was not written but stands for a `*`
+#: the metadata of a node that stands for a column of `*`: the stream's column
 COLUMN = "column"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column: what it is called, of which part of FROM it is, and what the stream calls it."""
+    """A column: the name or alias of its part of FROM, its name there, and its name in the stream."""
 
     qualifier: str | None
     name: str
@@ -30,83 +29,83 @@ class Field:
 
 @dataclass(frozen=True)
 class Relation:
-    """A stream with names for its columns; `cut` is how a table function cut it into windows."""
+    """A stream with names for its columns; `window` is the one of a table function in FROM."""
 
     stream: Stream
     fields: tuple[Field, ...]
-    cut: Cut | None = None
+    window: WindowSpec | None = None
 
     @classmethod
-    def of(cls, stream: Stream, qualifier: str | None, cut: Cut | None = None) -> Relation:
+    def of(cls, stream: Stream, qualifier: str | None) -> Relation:
         """All columns of a stream, under a name."""
-        return cls(stream, tuple(Field(qualifier, name, name) for name in stream.columns), cut)
+        return cls(stream, tuple(Field(qualifier, name, name) for name in stream.columns))
 
-    def find(self, node: exp.Expr) -> tuple[str, list[str]]:
-        """The stream's column that a name means, and the fields to take out of it."""
+    def resolve(self, node: exp.Expr) -> tuple[str, list[str]]:
+        """The stream's column that a name means, and the path to a field in it.
+
+        Raises `UserError` UNKNOWN_COLUMN or AMBIGUOUS_COLUMN.
+        """
         if (column := node.meta.get(COLUMN)) is not None:
             return str(column), []
-        parts = parts_of(node)
-        if len(parts) > 1:
-            within = _alike(parts[0], {field.qualifier for field in self.fields if field.qualifier})
-            fields = [field for field in self.fields if field.qualifier in within]
-            found = self._named(parts[1], fields)
-            if found:
-                return self._only(node, found, parts[1]), parts[2:]
-        found = self._named(parts[0], self.fields)
-        if found:
-            return self._only(node, found, parts[0]), parts[1:]
+        parts = name_parts(node)
+        if len(parts) > 1 and (matches := _matching(parts[1], self.fields_of(parts[0]))):
+            return self._only(node, matches, parts[1]), parts[2:]
+        if matches := _matching(parts[0], self.fields):
+            return self._only(node, matches, parts[0]), parts[1:]
         known = [field.name for field in self.fields]
-        raise refused(
+        raise query_error(
             node,
             "UNKNOWN_COLUMN",
             f"there is no column {'.'.join(parts)!r}",
-            nearest(parts[-1] if len(parts) == 2 else parts[0], known) or f"There are {', '.join(known)}.",
+            suggest_name(parts[-1] if len(parts) == 2 else parts[0], known)
+            or f"There are {', '.join(known)}.",
         )
 
     def has(self, name: str) -> bool:
         """Whether a name means a column."""
-        return bool(self._named(name, self.fields))
+        return bool(_matching(name, self.fields))
 
-    def of_qualifier(self, qualifier: str) -> list[Field]:
+    def fields_of(self, qualifier: str) -> list[Field]:
         """The columns of one part of FROM."""
-        within = _alike(qualifier, {field.qualifier for field in self.fields if field.qualifier})
-        return [field for field in self.fields if field.qualifier in within]
+        matches = match_names(qualifier, {field.qualifier for field in self.fields if field.qualifier})
+        return [field for field in self.fields if field.qualifier in matches]
 
     @staticmethod
-    def _named(name: str, fields: Sequence[Field]) -> list[Field]:
-        names = _alike(name, {field.name for field in fields})
-        return [field for field in fields if field.name in names]
-
-    @staticmethod
-    def _only(node: exp.Expr, found: Sequence[Field], name: str) -> str:
-        columns = {field.column for field in found}
+    def _only(node: exp.Expr, matches: Sequence[Field], name: str) -> str:
+        columns = {field.column for field in matches}
         if len(columns) > 1:
-            choices = ", ".join(f"{field.qualifier}.{field.name}" for field in found)
-            raise refused(
+            choices = ", ".join(f"{field.qualifier}.{field.name}" for field in matches)
+            raise query_error(
                 node,
                 "AMBIGUOUS_COLUMN",
                 f"{name!r} could be any of several columns",
-                f"Say one of {choices}.",
+                f"Write one of {choices}.",
             )
         return columns.pop()
 
 
-def named(column: str) -> exp.Column:
-    """The name of a stream's column, whatever others are called."""
+def column_reference(column: str) -> exp.Column:
+    """A node that means a stream's column, whatever the query calls it."""
     node = exp.column(exp.to_identifier(column, quoted=True))
     node.meta[COLUMN] = column
     return node
 
 
-def parts_of(node: exp.Expr) -> list[str]:
+def name_parts(node: exp.Expr) -> list[str]:
     """The names in `a.b.c`."""
     if isinstance(node, exp.Dot):
-        return [*parts_of(node.this), node.expression.name]
+        return [*name_parts(node.this), node.expression.name]
     if isinstance(node, exp.Column):
         return [part.name for part in node.parts]
     return [node.name]
 
 
-def _alike(name: str, known: Iterable[str]) -> set[str]:
+def match_names(name: str, known: Iterable[str]) -> set[str]:
+    """The known names that are a name exactly or, if none is, without regard to case."""
     names = set(known)
     return {name} if name in names else {one for one in names if one.lower() == name.lower()}
+
+
+def _matching(name: str, fields: Sequence[Field]) -> list[Field]:
+    names = match_names(name, {field.name for field in fields})
+    return [field for field in fields if field.name in names]

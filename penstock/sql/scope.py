@@ -1,4 +1,4 @@
-"""What a query can name: streams, other jobs, parameters and functions. Given by whoever plans the query."""
+"""The names around a query: streams, jobs, parameters and functions. Whoever plans the query implements `Scope`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from penstock.query.stream import Stream
 from penstock.sql.statements import Scalar
 
-#: makes an expression of the expressions of its arguments
+#: takes the expressions of its arguments, returns an expression
 UserFunction = Callable[..., pl.Expr]
 
 
@@ -29,10 +29,10 @@ class Scope(Protocol):
         """What FROM can name, for a hint."""
 
     def streams(self) -> Sequence[str]:
-        """What `FROM *` stands for."""
+        """The streams that `FROM *` reads."""
 
     def rows(self, name: str) -> Stream | None:
-        """A stream's events or a job's results; None when there is nothing of that name."""
+        """A stream's events or a job's results; None for an unknown name."""
 
     def previous(self, name: str, columns: Mapping[str, pl.DataType] | None) -> Stream | None:
-        """What a job told in the epoch before, of these columns if they are said; None when there is no such job."""
+        """A job's results of the epoch before, with these columns if they are declared; None for an unknown name."""

@@ -1,7 +1,4 @@
-"""What can be said in SQL, as frozen data: statements know their text and where they stood in it.
-
-Receives nothing; hands the parser its results and everyone else the words for them.
-"""
+"""The statements of SQL as frozen data, each with its text."""
 
 from __future__ import annotations
 
@@ -16,17 +13,22 @@ if TYPE_CHECKING:  # what reads SQL takes a while to load
 
 #: the value of a literal or a parameter
 Scalar = str | int | float | bool | None
-#: IDLE AFTER NEVER: silent partitions are waited for
+#: IDLE AFTER NEVER: the watermark waits for silent partitions
 NEVER = -1
-#: what is done to a job as a whole
+#: what happens to a job as a whole
 Verb = Literal["pause", "resume", "flush", "empty", "drop"]
+
+
+def parse_number(text: str) -> int | float:
+    """The value of a number in a text; a double if it has a fraction or more digits than the largest double."""
+    return int(text) if text.isdigit() and len(text) <= 300 else float(text)
 
 
 @dataclass(frozen=True)
 class Call:
     """A name with arguments, as in `files('logs/*.log')` or `jsonl('out/top')`.
 
-    `at` is its line and column; where it stands in no text, 0 and which of several it is.
+    `at` is its line and column; without a text, 0 and its number among several.
     """
 
     name: str
@@ -37,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Select:
-    """A query: its text as it was written, and what sqlglot made of it. Two are equal when their texts are."""
+    """A query: its text as it was written, and its tree. Two are equal when their texts are."""
 
     text: str
     tree: exp.Expr = field(compare=False, repr=False)
@@ -51,19 +53,19 @@ class CreateStream:
     log: Call
     format: Call
     time: str | None
-    #: microseconds; None: as the Python API has it
+    #: microseconds; None: the default of the Python API
     lateness: int | None
     idle_after: int | None
     text: str
-    #: IF NOT EXISTS: one of that name is left as it is
-    if_missing: bool = False
+    #: keep a stream of that name
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True)
 class CreateJob:
     """`CREATE JOB hot AS SELECT ... INTO jsonl('out/hot') RECOVERY gap`, with the values of its `$parameters`.
 
-    `recovery`: what it may lose or repeat when the engine comes back; None: as the engine's settings say.
+    `recovery`: what it may lose or repeat after a crash; None: the engine's setting applies.
     """
 
     name: str
@@ -72,8 +74,8 @@ class CreateJob:
     parameters: Mapping[str, Scalar]
     text: str
     recovery: Semantics | None = None
-    #: IF NOT EXISTS: one of that name is left as it is
-    if_missing: bool = False
+    #: keep a job of that name
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,14 @@ class AlterJob:
     where: str | None
     limit: int | None
     parameters: Mapping[str, Scalar]
-    #: whether a state that cannot be kept is made again from the log's earliest retained events
+    #: whether to rebuild state that cannot be kept from the log's earliest retained events
     rebuild: bool
     text: str
 
 
 @dataclass(frozen=True)
 class SetRecovery:
-    """`ALTER JOB hot SET RECOVERY gap`, or `... SET RECOVERY DEFAULT` (None): as the engine's settings say."""
+    """`ALTER JOB hot SET RECOVERY gap`, or `... SET RECOVERY DEFAULT` (None): the engine's setting applies."""
 
     name: str
     recovery: Semantics | None
@@ -111,7 +113,7 @@ class Change:
     name: str
     text: str
     #: DROP JOB IF EXISTS
-    if_there: bool = False
+    if_exists: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class DropStream:
 
     name: str
     text: str
-    if_there: bool = False
+    if_exists: bool = False
 
 
 @dataclass(frozen=True)

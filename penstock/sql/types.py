@@ -1,7 +1,6 @@
-"""Types of the language, and how values go from one to another: as Spark has it outside its ANSI mode.
+"""The types of SQL as types of Polars, and casts between them as in Spark outside its ANSI mode.
 
-Receives sqlglot's types and Polars expressions; hands Polars types and casts. A value that has no place in the
-other type becomes null.
+A value that does not fit the other type becomes null.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.decode.values import parse_text
-from penstock.sql.places import refused
+from penstock.sql.errors import query_error
 
 INSTANT = pl.Datetime("us", "UTC")
 _T = exp.DType
@@ -52,30 +51,33 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
 
 def dtype_of(node: exp.Expr) -> pl.DataType:
-    """The Polars type of a type as it is written."""
+    """The Polars type of a type in a query."""
     kind = node.this if isinstance(node, exp.DataType) else None
     inner = node.expressions
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind == _T.DECIMAL:
-        numbers = [int(part.name) for part in inner] or [10, 0]
-        if 1 <= numbers[0] <= 38 and 0 <= (numbers[1] if len(numbers) > 1 else 0) <= numbers[0]:
-            return pl.Decimal(numbers[0], numbers[1] if len(numbers) > 1 else 0)
+        digits = [
+            int(part.name) if part.name.isdecimal() and len(part.name) < 3 else -1 for part in inner
+        ] or [10]
+        precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
+        if 1 <= precision <= 38 and 0 <= scale <= precision:
+            return pl.Decimal(precision, scale)
     if kind == _T.ARRAY and len(inner) == 1:
         return pl.List(dtype_of(inner[0]))
     if kind == _T.STRUCT and inner and all(isinstance(part, exp.ColumnDef) for part in inner):
         return pl.Struct({part.name: dtype_of(part.args["kind"]) for part in inner})
-    raise refused(node, "UNKNOWN_TYPE", f"there is no type {node.sql()}", _KNOWN)
+    raise query_error(node, "UNKNOWN_TYPE", f"there is no type {node.sql()}", _KNOWN)
 
 
 def cast(value: pl.Expr, given: pl.DataType, wanted: pl.DataType, node: exp.Expr) -> pl.Expr:
-    """A value of one type in another; null where it does not fit."""
+    """Cast a value; null where it does not fit."""
     if given == wanted:
         return value
     if given == pl.Null:
         return pl.lit(None, dtype=wanted)
     if given.is_nested() or wanted.is_nested():
-        raise refused(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}", "Cast its parts.")
+        raise query_error(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}", "Cast its parts.")
     if given == pl.String:
         return _from_text(value, wanted)
     if wanted == pl.String:
@@ -92,7 +94,7 @@ def cast(value: pl.Expr, given: pl.DataType, wanted: pl.DataType, node: exp.Expr
             return _zoned(micros.cast(pl.Int64, strict=False).cast(pl.Datetime("us")), wanted)
     elif (given.is_numeric() or given == pl.Boolean) and (wanted.is_numeric() or wanted == pl.Boolean):
         return value != 0 if wanted == pl.Boolean else value.cast(wanted, strict=False)
-    raise refused(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
+    raise query_error(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
 
 
 def _from_text(text: pl.Expr, wanted: pl.DataType) -> pl.Expr:
@@ -129,7 +131,7 @@ def _from_instant(value: pl.Expr, given: pl.Datetime, wanted: pl.DataType, node:
         return (value.dt.epoch("us") // 10**6).cast(wanted, strict=False)
     if wanted.is_float():
         return (value.dt.epoch("us") / 1e6).cast(wanted)
-    raise refused(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
+    raise query_error(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
 
 
 def _zoned(value: pl.Expr, wanted: pl.Datetime) -> pl.Expr:

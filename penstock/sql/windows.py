@@ -1,7 +1,4 @@
-"""Windows as queries say them: WINDOWING, group functions and table functions.
-
-Receives the parts of a tree that speak of windows; hands a `Cut`, which cuts a keyed stream.
-"""
+"""Windows of a query: WINDOWING, and the functions TUMBLE, HOP and SESSION in GROUP BY or FROM."""
 
 from __future__ import annotations
 
@@ -13,41 +10,40 @@ from sqlglot import exp
 
 from penstock.duration import microseconds, spelled
 from penstock.errors import UserError
-from penstock.query import logical
 from penstock.query.keyed import Keyed
 from penstock.query.windowed import Windowed
 from penstock.sql.dialect import Span, Windowing
-from penstock.sql.places import located, refused
+from penstock.sql.errors import errors_at, query_error
 from penstock.sql.statements import Scalar
 
-#: the value of a literal or a parameter
-Value = Callable[[exp.Expr], Scalar]
+#: returns the value of a literal or a parameter
+LiteralValue = Callable[[exp.Expr], Scalar]
 
-_AS_IN = {
+_EXAMPLES = {
     "tumble": "TUMBLE(ts, INTERVAL '30' SECOND)",
     "hop": "HOP(ts, INTERVAL '10' SECOND, INTERVAL '60' SECOND)",
     "session": "SESSION(ts, INTERVAL '30' MINUTE)",
 }
-#: what of its window a function asks for
+#: functions that return an edge of the window, and the column that has it
 EDGES = {
     f"{kind}_{edge}": column
-    for kind in _AS_IN
+    for kind in _EXAMPLES
     for edge, column in (("start", "window_start"), ("end", "window_end"))
 }
 WINDOW_COLUMNS = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a stream is cut: sizes are microseconds, or events for "count"; "running" is not at all."""
+class WindowSpec:
+    """A kind of window: sizes are microseconds, or events for "count"; "running" is totals without windows."""
 
     kind: Literal["time", "count", "session", "running"]
     size: int
     every: int | None = None
     offset: int = 0
 
-    def windowed(self, keyed: Keyed) -> Windowed:
-        """The stream, cut."""
+    def apply(self, keyed: Keyed) -> Windowed:
+        """The stream in these windows."""
         if self.kind == "count":
             return keyed.count_window(self.size, self.every)
         size = spelled(self.size)
@@ -60,109 +56,89 @@ class Cut:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that say of when an answer is."""
+        """The columns with the time of a result."""
         return ("as_of",) if self.kind == "running" else WINDOW_COLUMNS
 
 
-RUNNING = Cut("running", 1_000_000)
+RUNNING = WindowSpec("running", 1_000_000)
 
 
-def cut_of(node: Windowing, value: Value) -> Cut:
-    """What `WINDOWING ...` says."""
-    size, counted = _length(node.this, value)
+def read_windowing(node: Windowing, value_of: LiteralValue) -> WindowSpec:
+    """The window of a `WINDOWING ...` clause."""
+    size, in_events = _size(node.this, value_of)
     every: int | None = None
     if (advance := node.args.get("every")) is not None:
-        every, also = _length(advance, value)
-        if counted != also:
-            raise refused(
+        every, also_in_events = _size(advance, value_of)
+        if in_events != also_in_events:
+            raise query_error(
                 advance,
                 "BAD_WINDOW",
                 "a window has one unit",
                 "Give both in events, or both in units of time.",
             )
     if node.args.get("session"):
-        if counted or every is not None:
-            raise refused(
+        if in_events or every is not None:
+            raise query_error(
                 node, "BAD_WINDOW", "a session ends with a silence", "As in WINDOWING SESSION 30 MINUTES."
             )
-        return Cut("session", size)
-    if counted and min(size, every or size) < 1:
-        raise refused(node, "BAD_WINDOW", "a window needs events", "As in WINDOWING 100 EVENTS.")
-    return Cut("count" if counted else "time", size, every)
+        return WindowSpec("session", size)
+    if in_events and min(size, every or size) < 1:
+        raise query_error(node, "BAD_WINDOW", "a window needs events", "As in WINDOWING 100 EVENTS.")
+    return WindowSpec("count" if in_events else "time", size, every)
 
 
 def is_window(node: exp.Expr) -> bool:
     """Whether this is a call of TUMBLE, HOP or SESSION."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() in _AS_IN
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _EXAMPLES
 
 
-def cut_of_call(node: exp.Expr, lengths: Sequence[exp.Expr], value: Value) -> Cut:
-    """What a call of a window function says by the arguments after the time."""
+def window_of_call(node: exp.Expr, lengths: Sequence[exp.Expr], value_of: LiteralValue) -> WindowSpec:
+    """The window of TUMBLE, HOP or SESSION with these arguments after the time."""
     kind = node.name.lower()
-    if not (2 if kind == "hop" else 1) <= len(lengths) <= {"tumble": 2, "hop": 3, "session": 1}[kind]:
-        raise refused(node, "BAD_WINDOW", f"{kind} has another number of arguments", f"As in {_AS_IN[kind]}.")
-    told = [interval(length, value) for length in lengths]
-    if kind == "tumble":
-        return Cut("time", told[0], None, told[1] if len(told) > 1 else 0)
-    if kind == "hop":
-        return Cut("time", told[1], told[0], told[2] if len(told) > 2 else 0)
-    return Cut("session", told[0])
+    least, most = {"tumble": (1, 2), "hop": (2, 3), "session": (1, 1)}[kind]
+    if not least <= len(lengths) <= most:
+        raise query_error(
+            node, "BAD_WINDOW", f"{kind} has another number of arguments", f"As in {_EXAMPLES[kind]}."
+        )
+    first, *rest = (interval_microseconds(length, value_of) for length in lengths)
+    if kind == "session":
+        return WindowSpec("session", first)
+    size, every = (first, None) if kind == "tumble" else (rest.pop(0), first)
+    return WindowSpec("time", size, every, *rest)
 
 
-def within(node: Span, value: Value) -> tuple[int | None, int | None]:
-    """A length of time in microseconds, or a number of events."""
-    size, counted = _length(node, value)
-    return (None, size) if counted else (size, None)
+def read_within(node: Span, value_of: LiteralValue) -> tuple[int | None, int | None]:
+    """The microseconds, or the number of events, of a bound of WITHIN."""
+    size, in_events = _size(node, value_of)
+    return (None, size) if in_events else (size, None)
 
 
-def interval(node: exp.Expr, value: Value) -> int:
-    """The microseconds of an INTERVAL, or of a text that names a length."""
+def interval_microseconds(node: exp.Expr, value_of: LiteralValue) -> int:
+    """The length of an INTERVAL, or of a text such as '30 seconds'."""
     number, unit = (node.this, node.args.get("unit")) if isinstance(node, exp.Interval) else (node, None)
-    told = value(number) if number is not None else None
-    text = f"{told} {unit.name}" if unit is not None else told
+    value = value_of(number) if number is not None else None
+    text = f"{value} {unit.name}" if unit is not None else value
     if not isinstance(text, str):
-        raise refused(node, "BAD_DURATION", "this is no length of time", "As in INTERVAL '30' SECOND.")
+        raise query_error(node, "BAD_DURATION", "this is no length of time", "As in INTERVAL '30' SECOND.")
     if unit is not None and unit.name.upper().rstrip("S") == "WEEK":
-        text = f"{7 * float(str(told))} day"
+        return 7 * _microseconds(node, f"{value} day")
     return _microseconds(node, text)
 
 
-def _length(node: Span, value: Value) -> tuple[int, bool]:
-    """How long, and whether that counts events."""
-    told, unit = value(node.this), node.args.get("unit")
+def _size(node: Span, value_of: LiteralValue) -> tuple[int, bool]:
+    """A size, and whether it counts events."""
+    value, unit = value_of(node.this), node.args.get("unit")
     if unit is not None and unit.name in ("EVENT", "EVENTS"):
-        if not isinstance(told, int) or isinstance(told, bool):
-            raise refused(node, "BAD_WINDOW", f"{told!r} is no number of events", "As in 100 EVENTS.")
-        return told, True
-    return _microseconds(node, f"{told} {unit.name}" if unit is not None else str(told)), False
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise query_error(node, "BAD_WINDOW", f"{value!r} is no number of events", "As in 100 EVENTS.")
+        return value, True
+    return _microseconds(node, f"{value} {unit.name}" if unit is not None else str(value)), False
 
 
 def _microseconds(node: exp.Expr, text: str) -> int:
-    with located(node):
+    with errors_at(node):
         try:
             return microseconds(text.lower())
         except UserError as error:
             hint = "Lengths are in MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS."
             raise UserError(error.condition, error.primary, hint=hint) from None
-
-
-def event_times(node: logical.Node) -> set[str]:
-    """The columns that hold the time by which rows are put in windows."""
-    if isinstance(node, logical.Source):
-        return {node.stream.time} if node.stream.time is not None else set()
-    below = [event_times(part) for part in node.inputs]
-    if isinstance(node, logical.Map):
-        kept = {name for name in below[0] if not node.only and name not in dict(node.columns)}
-        return kept | {name for name, expr in node.columns if _column(expr) in below[0]}
-    if isinstance(node, logical.Union):
-        return set.intersection(*below)
-    ends = {"window_end", "as_of"} if isinstance(node, logical.Stateful) else set()
-    return (set().union(*below) | ends) & set(node.schema)
-
-
-def _column(expr: object) -> str | None:
-    """The name of the column that an expression is, if it is no more than that."""
-    meta = getattr(expr, "meta", None)
-    if meta is None or not meta.is_column():
-        return None
-    return str(meta.root_names()[0])

@@ -1,7 +1,7 @@
-"""Which runs to merge, and in which parts: size tiers, so that a slice keeps few runs and rewrites a row only a few
-times. What is too much for one epoch is merged bucket after bucket, over several.
+"""Decide which runs to merge: compaction by size tiers. Pure.
 
-Pure: what runs hold in, what to merge out; runs in, their parts out.
+So a slice has few runs, and rewrites a row only a few times. A merge that is too large for one epoch is done bucket
+after bucket, over several.
 """
 
 from __future__ import annotations
@@ -15,135 +15,138 @@ import polars as pl
 
 from penstock.state.buckets import HASH
 
-#: merge once this many neighbours have come together
+#: merge once this many neighbors can be joined
 FAN_IN = 4
 #: never leave more runs than this
-MOST = 12
-#: about how many rows are merged at a time
+MAX_RUNS = 12
+#: about this many rows are merged at a time
 ROWS_AT_ONCE = 250_000
-#: about how many rows a slice merges in an epoch; more if it gets more: a merge must not be outrun by what comes
+#: about this many rows a slice merges in an epoch
 ROWS_AN_EPOCH = 125_000
+#: or this many for each new row, if that is more: new rows must not arrive faster than they are merged
 ROWS_FOR_ONE = 8
 
 
-def pick(sizes: Sequence[int]) -> slice | None:
-    """The newest runs (the list is oldest first) worth merging into one now, or None.
+def pick_runs(sizes: Sequence[int]) -> slice | None:
+    """The newest runs (the list is oldest first) to merge into one now, or None.
 
-    From the newest backwards, a run joins while it is at most twice all the newer ones together. So a
-    merge at least about doubles what it takes in, the runs left grow geometrically with age, and a row
-    is rewritten a logarithmic number of times. Always a tail of the list: slices of an earlier cut have written
-    runs up to the same epoch side by side, and a merged one must not come to stand among its equals.
+    From the newest backwards, a run joins while it is at most twice as large as all newer ones together. So a merge at
+    least about doubles the size of its largest run, runs grow geometrically with age, and a row is rewritten a
+    logarithmic number of times. Always a tail of the list: slices of earlier bucket maps may have written several runs
+    up to the same epoch, and a merged run must not get between them.
     """
     if not sizes:
         return None
-    start = _joined(sizes)
+    start = _tail_start(sizes)
     if len(sizes) - start < FAN_IN:
         start = len(sizes)
-    if start + (start < len(sizes)) > MOST:
-        start = MOST - 1
+    if start + (start < len(sizes)) > MAX_RUNS:
+        start = MAX_RUNS - 1
     return slice(start, len(sizes)) if start < len(sizes) else None
 
 
-def _joined(sizes: Sequence[int]) -> int:
-    """Where the newest runs begin of which each is at most twice all newer ones together."""
-    start, gathered = len(sizes) - 1, sizes[-1]
-    while start > 0 and sizes[start - 1] <= 2 * gathered:
+def _tail_start(sizes: Sequence[int]) -> int:
+    """The index of the first of the newest runs of which each is at most twice all newer ones together."""
+    start, newer = len(sizes) - 1, sizes[-1]
+    while start > 0 and sizes[start - 1] <= 2 * newer:
         start -= 1
-        gathered += sizes[start]
+        newer += sizes[start]
     return start
 
 
-class Held(NamedTuple):
-    """A run, as far as merging goes: the newest epoch whose changes it holds, the epoch that wrote it, and the rows of
-    every bucket."""
+class RunSize(NamedTuple):
+    """What merging needs to know of a run: the newest epoch whose changes it has, the epoch that wrote it, and the
+    number of rows of each bucket."""
 
-    upto: int
+    through: int
     epoch: int
     rows: Mapping[int, int]
 
 
-class Turn(NamedTuple):
-    """What becomes one run: of these buckets, all that runs hold up to the epochs from `since` to `upto`."""
+class Merge(NamedTuple):
+    """Merge into one run: the rows of these buckets in all runs up to the epochs from `since` to `through`."""
 
     since: int
-    upto: int
+    through: int
     buckets: frozenset[int]
 
 
-def due(runs: Sequence[Held], epoch: int, *, at_once: bool = False) -> list[Turn]:
-    """What is merged in this epoch; the runs are ordered by `upto`, and those with the same count as one.
+def plan_merges(runs: Sequence[RunSize], epoch: int, *, at_once: bool = False) -> list[Merge]:
+    """The merges of this epoch. The runs are ordered by `through`; those with the same count as one.
 
-    A merge that is too much for one epoch is made of the runs up to the epoch before, a few buckets at a time. What it
-    makes says so: it was written later than what it holds. Until all buckets have had their turn nothing older than
-    that is merged with anything newer; so all buckets have the same tiers again afterwards.
+    A merge that is too large for one epoch takes the runs up to the epoch before, a few buckets at a time. Its runs can
+    be recognized: `epoch` is later than `through`. Until it has merged all buckets, nothing older than that is merged
+    with anything newer; so all buckets have the same tiers again afterwards.
     """
-    found: list[Turn] = []
-    # the epoch's own, or that of the one before where it is not there yet; not what a merge made of older ones
-    came = [run for run in runs if run.upto == run.epoch >= epoch - 1]
-    newest = max((run.upto for run in came), default=-1)
-    fresh = sum(sum(run.rows.values()) for run in came if run.upto == newest)
+    merges: list[Merge] = []
+    # the runs of this epoch, or of the one before where those are not there yet; without merged runs
+    arrived = [run for run in runs if run.through == run.epoch >= epoch - 1]
+    newest = max((run.through for run in arrived), default=-1)
+    fresh = sum(sum(run.rows.values()) for run in arrived if run.through == newest)
     most = max(ROWS_AN_EPOCH, ROWS_FOR_ONE * fresh)
     above = -1
-    for line in sorted({run.upto for run in runs if run.upto < run.epoch}, reverse=True):
-        if turn := _turn(runs, line, above, most):
-            found.append(turn)
+    for line in sorted({run.through for run in runs if run.through < run.epoch}, reverse=True):
+        if merge := _next_buckets(runs, line, above, most):
+            merges.append(merge)
             above = line
             break
-    levels = _levels([run for run in runs if run.upto > above])
-    picked = pick(list(levels.values()))
+    levels = _levels([run for run in runs if run.through > above])
+    picked = pick_runs(list(levels.values()))
     if picked is None:
-        return found
+        return merges
     newer = list(levels)
     if at_once or sum(list(levels.values())[picked]) <= most:
         everywhere = frozenset(bucket for run in runs for bucket in run.rows)
-        return [*found, Turn(newer[picked.start], newer[-1], everywhere)]
-    line = next((upto for upto in reversed(newer) if upto < epoch), -1)
-    turn = None if found else _turn(runs, line, above, most)
-    return [*found, turn] if turn else found
+        return [*merges, Merge(newer[picked.start], newer[-1], everywhere)]
+    line = next((through for through in reversed(newer) if through < epoch), -1)
+    merge = None if merges else _next_buckets(runs, line, above, most)
+    return [*merges, merge] if merge else merges
 
 
-def _turn(runs: Sequence[Held], line: int, above: int, most: int) -> Turn | None:
+def _next_buckets(runs: Sequence[RunSize], line: int, above: int, most: int) -> Merge | None:
     """The next buckets of a merge of runs up to `line`: as many as `most` rows allow, at least one; None once done."""
-    done = {bucket for run in runs if run.upto == line < run.epoch for bucket in run.rows}
-    # what those that had their turn left out, the others leave out as well
-    above = max((run.upto for run in runs if run.upto < line and done & run.rows.keys()), default=above)
+    done = {bucket for run in runs if run.through == line < run.epoch for bucket in run.rows}
+    # the other buckets leave out the same runs as those that are done
+    above = max((run.through for run in runs if run.through < line and done & run.rows.keys()), default=above)
     left = [
-        Held(run.upto, run.epoch, {bucket: rows for bucket, rows in run.rows.items() if bucket not in done})
+        RunSize(
+            run.through, run.epoch, {bucket: rows for bucket, rows in run.rows.items() if bucket not in done}
+        )
         for run in runs
-        if above < run.upto <= line
+        if above < run.through <= line
     ]
     levels = _levels(left)
     if len(levels) < 2:
         return None
-    start = 0 if done else _joined(list(levels.values()))
+    start = 0 if done else _tail_start(list(levels.values()))
     if start == len(levels) - 1:
         return None
     since = list(levels)[start]
     costs: Counter[int] = Counter()
     for run in left:
-        if run.upto >= since:
+        if run.through >= since:
             costs.update(run.rows)
     chosen: set[int] = set()
     for bucket in sorted(
         costs
-    ):  # neighbours: what is left of a run, and what is made of it, are in one piece
+    ):  # neighbors, so that the rows left in a run, and those merged, are contiguous
         if chosen and costs[bucket] > most:
             break
         chosen.add(bucket)
         most -= costs[bucket]
-    return Turn(since, line, frozenset(chosen))
+    return Merge(since, line, frozenset(chosen))
 
 
-def _levels(runs: Iterable[Held]) -> dict[int, int]:
-    """The rows of all runs up to the same epoch, by that epoch, oldest first; those without any are left out."""
-    found: dict[int, int] = {}
+def _levels(runs: Iterable[RunSize]) -> dict[int, int]:
+    """The number of rows of all runs up to the same epoch, by that epoch, oldest first, without empty ones."""
+    rows: dict[int, int] = {}
     for run in runs:
-        found[run.upto] = found.get(run.upto, 0) + sum(run.rows.values())
-    return {upto: found[upto] for upto in sorted(found) if found[upto]}
+        rows[run.through] = rows.get(run.through, 0) + sum(run.rows.values())
+    return {through: rows[through] for through in sorted(rows) if rows[through]}
 
 
-def parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
-    """The runs cut at the same hashes, so that a part has about as many rows as are merged at a time."""
+def split_runs(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """Split the runs at the same hashes, so that a part has about as many rows as are merged at a time."""
     hashes = [run[HASH].to_numpy() for run in runs]
     longest = max(hashes, key=len)
     step = max(1, ROWS_AT_ONCE * len(longest) // max(1, sum(map(len, hashes))))

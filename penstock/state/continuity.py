@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile, zip_longest
 
 from penstock.errors import InternalError
 from penstock.state.manifest import Manifest
@@ -183,3 +184,26 @@ def _held(manifest: Manifest) -> set[str]:
 def _listed(ids: tuple[str, ...]) -> str:
     more = len(ids) - _LISTED
     return ", ".join([*ids[:_LISTED], *([f"and {more} more"] if more > 0 else [])]) or "nothing"
+
+
+def first_difference(former: str, present: str) -> str:
+    """The first difference of two summaries of queries. A summary lists outputs, each a path of steps."""
+    for then, now in zip_longest(former.split("; "), present.split("; ")):
+        if then == now:
+            continue
+        if then is None or now is None:
+            return f"it holds no {now}" if then is None else f"this one has no {then}"
+        before, after = then.split(" -> "), now.split(" -> ")
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+        if not same:
+            return f"it holds: {then}; this one is: {now}"
+        steps = [" -> ".join(rest[same : same + 1]) or "nothing more" for rest in (before, after)]
+        return f"after {before[same - 1]!r} it has: {steps[0]}; this one has: {steps[1]}"
+    return (
+        f"both are {_shorten(present)}, but their state differs: a column's type, an option of an operator or the "
+        "application's name"
+    )
+
+
+def _shorten(text: str, limit: int = 120) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."

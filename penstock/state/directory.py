@@ -1,17 +1,19 @@
-"""The state directory: one query's epoch records, manifests and runs, and who may write them.
+"""Open, check and lock a state directory: what an engine does before it runs a query on it.
 
     DIR/penstock.json     format, the query's fingerprint, what logs must remember, what was dropped
     DIR/engine.lock       held by the engine that writes
     DIR/generations/      of two engines that believe they may write, which one does (see `generation`)
-    DIR/epochs/           one epoch record each: what an epoch consists of, written before it runs
-    DIR/manifests/        one manifest each: the state after an epoch
-    DIR/runs/             the runs the manifests name
-    DIR/dead/, DIR/late/  rows put aside, by stream
+    DIR/epochs/           epoch records (see `record_store`)
+    DIR/manifests/        manifests (see `manifest_store`)
+    DIR/runs/             the runs that manifests name
+    DIR/dead/, DIR/late/  dead letters and late events, by stream
     DIR/ha/               what the engines of an HA unit share
     DIR/backup-format-1/  what the directory was before it was upgraded (see `upgrade`)
 
-Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes, that of
-the highest generation. The lock is there to tell a second engine so at its start; generations hold without it.
+The content of penstock.json is a dict, called the facts of the directory.
+
+Guarantees: one engine at a time writes, that of the highest generation. The lock only tells a second engine so when it
+starts; generations hold without it.
 On failure: `ExternalError` FENCED when another engine has taken over.
 """
 
@@ -23,74 +25,65 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
-from penstock.state.agreed import Agreed, numbered
 from penstock.state.continuity import (
     Continuity,
     Identities,
     compare,
     drop_states,
     find_unreadable,
-    rename_ids,
+    first_difference,
 )
-from penstock.state.difference import first_difference
-from penstock.state.durable import sync_directory
-from penstock.state.epoch_record import EpochRecord, Offset, PerPartition
+from penstock.state.epoch_record import Offset
 from penstock.state.format import FORMAT, KEY, refuse_newer
-from penstock.state.generation import Ground, fenced
-from penstock.state.manifest import Manifest
+from penstock.state.generation import FencedDirectory
+from penstock.state.manifest_store import DroppedStates, ManifestStore
+from penstock.state.record_store import RecordStore
 from penstock.state.run import epoch_of
-from penstock.state.run_file import check_run, unwritable
+from penstock.state.run_file import unwritable_error
+from penstock.state.shared_records import SharedRecords
 from penstock.state.upgrade import upgrade
 
-#: what may lie in a directory before it is a state directory; commands are taken in before a unit's first engine is up
+#: what may lie in a directory before it is a state directory: a unit accepts commands before its first engine is up
 _FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "code", "service.json"}
-#: where, below the directory a unit was started on, its engines find what they share
+#: below the directory that a unit was started on: what its engines share
 SHARED = "ha"
-#: where, in there, those have their state that follow another
+#: in there: the state directories of followers
 REPLICAS = "replicas"
 
 
 class StateDirectory:
-    """Opens, checks and locks a state directory; reads and writes what lies in it, except runs.
+    """A state directory: its facts, its lock, its epoch records and its manifests."""
 
-    One of an HA unit has its epochs from the unit's book (`agreed`), and copies of their records.
-    """
-
-    def __init__(self, path: Path, agreed: Agreed | None = None) -> None:
+    def __init__(self, path: Path, shared_records: SharedRecords | None = None) -> None:
         self.path = path
-        self.agreed = agreed
+        self.shared_records = shared_records
         self.runs = path / "runs"
-        self._ground = Ground(path / "generations")
+        self._fenced_directory = FencedDirectory(path / "generations")
+        self.records = RecordStore(path, self._fenced_directory, shared_records)
+        self.manifests = ManifestStore(path, self._fenced_directory, self._read_dropped)
         self._lock: int | None = None
-        #: the ids that have become of those in manifests of format 1
-        self._former_ids: Mapping[str, str] | None = None
-        #: up to which epoch manifests count without which states
-        self._dropped: list[tuple[int, frozenset[str]]] | None = None
-        #: the last epoch that another query than the present one has recorded
-        self.former_query_upto = -1
+        #: the last epoch that the former query has recorded; -1 if there was none
+        self.former_query_last_epoch = -1
 
     @property
     def generation(self) -> int:
         """The generation this one writes as; 0 before the directory is claimed."""
-        return self._ground.generation
+        return self._fenced_directory.generation
 
     @property
-    def ground(self) -> Ground:
-        """Where the engine that leads writes what it decides: of an HA unit, whatever directory it runs on, one."""
-        return self._ground if self.agreed is None else self.agreed.ground
+    def fenced_directory(self) -> FencedDirectory:
+        """Where the leader writes its decisions: this directory or, in an HA unit, the one that its engines share."""
+        return self._fenced_directory if self.shared_records is None else self.shared_records.fenced_directory
 
     @property
     def newest_generation(self) -> int:
         """The highest generation that ever claimed the directory; a lease on it must be higher."""
-        return self._ground.newest()
-
-    # -- opening ---------------------------------------------------------------------------------
+        return self._fenced_directory.newest_generation()
 
     def claim(
         self,
@@ -102,25 +95,25 @@ class StateDirectory:
         drops_state: bool = False,
         use: Identities | None = None,
     ) -> dict[str, Any]:
-        """Take the directory for an engine that runs the query with this fingerprint; returns its facts.
+        """Claim the directory for an engine that runs the query with this fingerprint; returns its facts.
 
-        With the generation of a lease it is taken from any engine of a lower one; otherwise only when it is free. One
-        of format 1 is upgraded if it belongs to the query by its `former` fingerprint. With `drops_state` the query may
-        be another one: `continue_as` says what is dropped. The refusal says what the query could `use`.
+        With the generation of a lease it is taken over from any engine of a lower one; otherwise it must be free. A
+        directory of format 1 is upgraded if its query has the `former` fingerprint. With `drops_state` the query may be
+        another one: `continue_as` says what is dropped. An error says which state the query could `use`.
         """
-        self._refuse_alone()
+        self._refuse_without_unit()
         try:
             if not (self.path / "engine.lock").exists():
-                self.facts()  # refuse another's directory before a lock is left in it
+                self.read_facts()  # refuse a foreign directory before a lock file is left in it
             self.path.mkdir(parents=True, exist_ok=True)
-            self._take_lock(must=generation is None)
-            facts = self.facts()
+            self._acquire_lock(must=generation is None)
+            facts = self.read_facts()
             if not drops_state or (facts is not None and facts[KEY] < FORMAT):
                 self.refuse_another(query, summary, former, use)
-            self._ground.take(generation)
-            facts = self.facts()
+            self._fenced_directory.take_over(generation)
+            facts = self.read_facts()
             if facts is not None and facts[KEY] < FORMAT:
-                facts = upgrade(self.path, self._ground, facts, query, summary)
+                facts = upgrade(self.path, self._fenced_directory, facts, query, summary)
             if facts is None:
                 facts = {
                     KEY: FORMAT,
@@ -129,26 +122,33 @@ class StateDirectory:
                     "summary": summary,
                     "logs": {},
                 }
-                self.remember(facts)
+                self.write_facts(facts)
         except OSError as failure:
             self.release()
-            raise unwritable(self.path, failure) from failure
+            raise unwritable_error(self.path, failure) from failure
         except PenstockError:
             self.release()
             raise
-        self._dropped = self._drops_up_to_now(facts)
-        self.former_query_upto = int(facts.get("former_query_upto", -1))
+        self.manifests.dropped = self._limit_dropped(facts)
+        self.former_query_last_epoch = int(facts.get("former_query_upto", -1))
         return facts
 
-    def _drops_up_to_now(self, facts: dict[str, Any]) -> list[tuple[int, frozenset[str]]]:
-        """Up to which epoch manifests count without which states. Manifests that were rolled back are not there any
-        more: those that come in their place are of the present query, and no mark is about them."""
-        newest = max(self.epochs(), default=-1)
-        marks = [(min(upto, newest), ids) for upto, ids in _dropped_in(facts)]
-        if marks != _dropped_in(facts):
-            facts["dropped"] = _dropped_as_json(marks)
-            self.remember(facts)
-        return marks
+    def _limit_dropped(self, facts: dict[str, Any]) -> DroppedStates:
+        """The dropped states, limited to the manifests there are. After a rollback, manifests that replace removed ones
+        are of the present query: nothing in them was dropped."""
+        newest, before = max(self.manifests.epochs(), default=-1), _dropped_from_json(facts)
+        dropped = [(min(through, newest), ids) for through, ids in before]
+        if dropped != before:
+            facts["dropped"] = _dropped_to_json(dropped)
+            self.write_facts(facts)
+        return dropped
+
+    def _read_dropped(self) -> DroppedStates:
+        """The dropped states of a directory that is not claimed, but inspected."""
+        try:
+            return _dropped_from_json(self.read_facts() or {})
+        except PenstockError:
+            return []
 
     def continue_as(
         self,
@@ -159,49 +159,52 @@ class StateDirectory:
         same_query: bool = True,
         drops_state: bool = False,
     ) -> Continuity:
-        """Continue with the newest manifest as the state of a query: ids of format 1 become its own, and what it has no
-        use for is dropped if that was allowed; else that is refused."""
-        self._former_ids = former_ids
-        newest = self.latest()
-        found = compare(newest, query, same_query=same_query)
-        if found.dropped and not drops_state:
+        """Continue with the newest manifest as the state of a query. Ids of format 1 become the query's own. State that
+        it cannot use is dropped if `drops_state`, else an error."""
+        self.manifests.former_ids = former_ids
+        newest = self.manifests.latest()
+        continuity = compare(newest, query, same_query=same_query)
+        if continuity.dropped and not drops_state:
             raise UserError(
                 "PLAN_DROPS_STATE",
                 f"the query has no use for some of the state in {self.path}",
-                detail=found.describe(),
-                hint="Start with --drop-state to go on without what would be dropped, or name another directory with "
-                "--state.",
+                detail=continuity.describe(),
+                hint="Start with --drop-state to continue without what would be dropped, or name another directory "
+                "with --state.",
             )
-        strange = find_unreadable(drop_states(newest, frozenset(found.dropped)), query)
-        if strange and not drops_state:
-            first = next(iter(strange))
+        unreadable = find_unreadable(drop_states(newest, frozenset(continuity.dropped)), query)
+        if unreadable and not drops_state:
+            first = next(iter(unreadable))
             raise UserError(
                 "OPERATOR_STATE_OF_OTHER_VERSION",
-                f"the state of {first} in {self.path} has another form than this Penstock keeps it in",
-                detail=strange[first],
+                f"the state of {first} in {self.path} has another form than this version of Penstock uses",
+                detail=unreadable[first],
                 hint="Use the Penstock that wrote it, start with --drop-state to have it start empty, or name another "
                 "directory with --state.",
             )
-        found = found.also_without(strange)
-        if found.dropped:
-            self._dropped = [*(self._dropped or ()), (newest.epoch, frozenset(found.dropped))]
-            facts["dropped"] = _dropped_as_json(self._dropped)
-        return found
+        continuity = continuity.also_without(unreadable)
+        if continuity.dropped:
+            dropped = [*(self.manifests.dropped or ()), (newest.epoch, frozenset(continuity.dropped))]
+            self.manifests.dropped = dropped
+            facts["dropped"] = _dropped_to_json(dropped)
+        return continuity
 
-    def take(self, generation: int) -> None:
-        """Write as this generation from now on: the engine has come to lead."""
-        self._ground.take(generation)
+    def take_over(self, generation: int) -> None:
+        """Write as this generation from now on: the engine was promoted."""
+        self._fenced_directory.take_over(generation)
 
-    def _refuse_alone(self) -> None:
-        own = self.path / SHARED / "agreed"
+    def _refuse_without_unit(self) -> None:
+        """Raise if the directory belongs to an HA unit and the engine to none, or to another one."""
         # a follower's directory lies in ha/replicas of the directory its unit was started on
-        lent = self.path.resolve().parent
-        book = lent.parent / "agreed" if lent.name == REPLICAS else own
-        if book.exists() and (self.agreed is None or book.resolve() != self.agreed.path.resolve()):
+        parent = self.path.resolve().parent
+        shared = parent.parent if parent.name == REPLICAS else self.path / SHARED
+        unit_records = (shared / "agreed").resolve()
+        own = None if self.shared_records is None else self.shared_records.path.resolve()
+        if unit_records.exists() and unit_records != own:
             raise UserError(
                 "STATE_OF_A_UNIT",
                 f"the state directory {self.path} belongs to an HA unit",
-                detail="Which of its directories is in force, and what its epochs consist of, its engines know.",
+                detail="Its engines decide which of its directories is in use and what its epochs consist of.",
                 hint="Start it with --ha (--scheme passive-replication runs one engine), or name another directory.",
             )
 
@@ -210,33 +213,37 @@ class StateDirectory:
     ) -> None:
         """Raise if the directory belongs to another query, or is no state directory; `former`: the query's fingerprint
         in a directory of format 1; `use`: the state that it could use."""
-        facts = self.facts()
-        held = None if facts is None else facts["query"]
-        if facts is not None and held != query and not (facts[KEY] == 1 and held == former):
-            raise UserError(
-                "STATE_OF_ANOTHER_QUERY",
-                f"the state directory {self.path} belongs to another query",
-                detail=self._another(facts, summary, use),
-                hint="Choose another directory with --state, or start it with `penstock run APP --drop-state` to keep "
-                "what state the query can use and drop the rest."
-                if use is not None and facts[KEY] == FORMAT
-                else "Choose another directory with --state, or remove this one to start from the beginning.",
+        facts = self.read_facts()
+        if facts is None or facts["query"] == query or (facts[KEY] == 1 and facts["query"] == former):
+            return
+        if use is not None and facts[KEY] == FORMAT:
+            hint = (
+                "Choose another directory with --state, or start it with `penstock run APP --drop-state` to keep what "
+                "state the query can use and drop the rest."
             )
+        else:
+            hint = "Choose another directory with --state, or remove this one to start from the beginning."
+        raise UserError(
+            "STATE_OF_ANOTHER_QUERY",
+            f"the state directory {self.path} belongs to another query",
+            detail=self._describe_difference(facts, summary, use),
+            hint=hint,
+        )
 
-    def _another(self, facts: dict[str, Any], summary: str, use: Identities | None) -> str:
-        """How another query differs and, where that is known, what would become of each state."""
+    def _describe_difference(self, facts: dict[str, Any], summary: str, use: Identities | None) -> str:
+        """How the two queries differ and, if known, what would become of each state."""
         differs = first_difference(str(facts.get("summary", "?")), summary)
         if use is None or facts[KEY] < FORMAT:
             return differs
-        return f"{differs}. With --drop-state, {compare(self.latest(), use, same_query=False).describe()}"
+        return f"{differs}. With --drop-state, {compare(self.manifests.latest(), use, same_query=False).describe()}"
 
-    def facts(self) -> dict[str, Any] | None:
-        """What penstock.json says; None for a new directory."""
+    def read_facts(self) -> dict[str, Any] | None:
+        """The content of penstock.json; None for a new directory."""
         try:
             facts: dict[str, Any] = json.loads((self.path / "penstock.json").read_bytes())
             _ = facts[KEY] > FORMAT, facts["query"], facts["logs"]
         except FileNotFoundError:
-            if self.path.exists() and any(p.name not in _FIRST for p in self.path.iterdir()):
+            if self.path.exists() and any(path.name not in _FIRST for path in self.path.iterdir()):
                 raise UserError(
                     "NOT_A_STATE_DIRECTORY",
                     f"{self.path} holds files but no state of Penstock",
@@ -250,22 +257,22 @@ class StateDirectory:
         refuse_newer(f"the state directory {self.path}", facts)
         return facts
 
-    def remember(self, facts: dict[str, Any]) -> None:
+    def write_facts(self, facts: dict[str, Any]) -> None:
         """Replace penstock.json."""
         path = self.path / "penstock.json"
         try:
-            self._ground.write_whole(path, json.dumps(facts, indent=1).encode())
+            self._fenced_directory.write_whole(path, json.dumps(facts, indent=1).encode())
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
 
-    def _take_lock(self, *, must: bool = True) -> None:
+    def _acquire_lock(self, *, must: bool = True) -> None:
         handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.read(handle, 200).decode(errors="replace").strip()
             os.close(handle)
-            if not must:  # a paused engine keeps its lock, and a lease is worth more
+            if not must:  # a paused engine keeps its lock, but a lease takes precedence
                 return
             raise ExternalError(
                 "STATE_IN_USE",
@@ -278,25 +285,25 @@ class StateDirectory:
         self._lock = handle
 
     def release(self) -> None:
-        """Let another engine have the directory."""
+        """Release the lock, so that another engine may claim the directory."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold an existing directory, as an engine would, while a person changes something in it."""
-        self.existing()
-        self._take_lock()
+    def locked(self) -> Iterator[None]:
+        """Lock an existing directory, as an engine would, while a person changes something in it."""
+        self.read_existing_facts()
+        self._acquire_lock()
         try:
-            self._ground.take()
+            self._fenced_directory.take_over()
             yield
         finally:
             self.release()
 
-    def existing(self) -> dict[str, Any]:
-        """The facts of a directory that must be there."""
-        facts = self.facts()
+    def read_existing_facts(self) -> dict[str, Any]:
+        """The content of penstock.json; an error if there is none."""
+        facts = self.read_facts()
         if facts is None:
             raise UserError(
                 "NOT_A_STATE_DIRECTORY",
@@ -305,104 +312,10 @@ class StateDirectory:
             )
         return facts
 
-    # -- epoch records and manifests -------------------------------------------------------------
-
-    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
-        """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
-        path = self._record_path(epoch)
-        if self.agreed is not None:
-            record = self.agreed.record(epoch, self._recorded(path) if path.exists() else record)
-        try:
-            if not path.exists():
-                if self.generation and self.agreed is None:
-                    record = replace(record, generation=self.generation)
-                self._ground.write_once(path, record.to_bytes())
-        except OSError as failure:
-            raise unwritable(path, failure) from failure
-        found = self._recorded(path)
-        if self.agreed is None and found.generation > self.generation > 0:
-            raise fenced(self.path, self.generation, found.generation)
-        return found
-
-    def recorded_end(self, epoch: int) -> Offset | None:
-        """The end offset an epoch was recorded with; None when it has no record."""
-        found = self.recorded(epoch)
-        return None if found is None else found.end
-
-    def recorded(self, epoch: int) -> EpochRecord | None:
-        """An epoch's record, its own or the unit's; None when it has none."""
-        path = self._record_path(epoch)
-        if path.exists():
-            return self._recorded(path)
-        return None if self.agreed is None else self.agreed.recorded(epoch)
-
-    def newest_epoch(self) -> int:
-        """The last epoch that has a record, its own or the unit's; -1 before the first."""
-        own = numbered(self.path / "epochs")
-        return max((*own[-1:], *(self.agreed.epochs() if self.agreed is not None else ())[-1:]), default=-1)
-
-    def last_commands(self) -> int:
-        """How many commands the newest epoch record takes in, its own or the unit's."""
-        newest = self.newest_epoch()
-        end = None if newest < 0 else self.recorded_end(newest)
-        return 0 if end is None else end.commands
-
-    def last_maps_version(self) -> int:
-        """The version of the bucket maps that the newest epoch record names; -1 before the first."""
-        newest = self._newest_record()
-        if newest is None:
-            return -1
-        return 0 if newest.maps is None else newest.maps.version
-
-    def last_offsets(self) -> PerPartition:
-        """The offsets that the newest epoch record reaches, its own or the unit's, per stream."""
-        newest = self.recorded(self.newest_epoch())
-        return {} if newest is None else newest.end.at
-
-    def _newest_record(self) -> EpochRecord | None:
-        epochs = numbered(self.path / "epochs")
-        return self._recorded(self._record_path(epochs[-1])) if epochs else None
-
-    def _recorded(self, path: Path) -> EpochRecord:
-        try:
-            return EpochRecord.from_bytes(path.read_bytes(), f"the epoch record {path.name}")
-        except (OSError, ValueError) as failure:
-            raise InternalError(
-                "STATE_DAMAGED",
-                f"the epoch record {path.name} is damaged",
-                detail=f"{failure!r} ({path})",
-                hint="Run `penstock state rollback DIR` to go back to the last good epoch.",
-            ) from failure
-
-    def commit(self, manifest: Manifest) -> None:
-        """Put the manifest of an epoch in place."""
-        path = self._manifest_path(manifest.epoch)
-        try:
-            manifest = replace(manifest, generation=self.generation, format=FORMAT)
-            fresh = self._ground.write_once(path, manifest.to_bytes())
-        except OSError as failure:
-            raise unwritable(path, failure) from failure
-        if not fresh:
-            if (newest := self.newest_generation) > self.generation > 0:
-                raise fenced(self.path, self.generation, newest)
-            raise InternalError(
-                "EPOCH_COMMITTED_TWICE",
-                f"epoch {manifest.epoch} already has a manifest",
-                detail=str(path),
-                hint="Another engine wrote to this state directory; stop both and start one of them again.",
-            )
-
-    def remove_manifests_after(self, epoch: int) -> None:
-        """Take back the manifests of later epochs, the newest first, so that a crash leaves no gap."""
-        for later in reversed(self.epochs()):
-            if later > epoch:
-                self._manifest_path(later).unlink()
-        sync_directory(self.path / "manifests")
-
     def committed_end(self) -> Offset | None:
         """The end offset of the last committed epoch; None before the first."""
-        epoch = self.latest().epoch
-        end = self.recorded_end(epoch)
+        epoch = self.manifests.latest().epoch
+        end = self.records.read_end(epoch)
         if end is None and epoch >= 0:
             raise InternalError(
                 "STATE_DAMAGED",
@@ -412,104 +325,39 @@ class StateDirectory:
             )
         return end
 
-    def epochs(self) -> list[int]:
-        """The epochs that have a manifest, ascending."""
-        return numbered(self.path / "manifests")
-
-    def manifest(self, epoch: int) -> Manifest:
-        """The state after an epoch; epoch -1 is the empty state."""
-        if epoch < 0:
-            return Manifest()
-        path = self._manifest_path(epoch)
-        try:
-            return self._continued(Manifest.from_bytes(path.read_bytes()))
-        except (OSError, ValueError, KeyError) as failure:
-            raise InternalError(
-                "STATE_DAMAGED",
-                f"the manifest of epoch {epoch} is damaged",
-                detail=f"{failure} ({path})",
-                hint="Run `penstock state verify DIR`, then `penstock state rollback DIR` to go back to the "
-                "last good epoch.",
-            ) from failure
-
-    def _continued(self, manifest: Manifest) -> Manifest:
-        """A manifest as the query sees it that the directory was taken for."""
-        if manifest.format == 1 and self._former_ids is not None:
-            manifest = replace(rename_ids(manifest, self._former_ids), format=FORMAT)
-        if self._dropped is None:  # it was not taken, but is looked at
-            self._dropped = []
-            with contextlib.suppress(PenstockError):
-                self._dropped = _dropped_in(self.facts() or {})
-        for upto, ids in self._dropped:
-            if manifest.epoch <= upto:
-                manifest = drop_states(manifest, ids)
-        return manifest
-
-    def latest(self) -> Manifest:
-        """The newest manifest, or the empty state."""
-        epochs = self.epochs()
-        return self.manifest(epochs[-1] if epochs else -1)
-
-    # -- keeping house ---------------------------------------------------------------------------
-
     def recycle(self, keep: int) -> list[str]:
-        """Remove all but the newest `keep` manifests, older records, and the runs nobody needs.
+        """Remove all but the newest `keep` manifests, older records, and the runs that no manifest left names.
 
-        Returns the names of the runs removed. Runs newer than the newest manifest are left: they may
-        belong to an epoch under way.
+        Returns the names of the removed runs. Runs newer than the newest manifest stay: they may belong to an epoch
+        under way.
         """
-        epochs = self.epochs()
+        epochs = self.manifests.epochs()
         if len(epochs) <= keep:
             return []
         kept = epochs[-keep:]
-        needed = set().union(*(self.manifest(epoch).runs() for epoch in kept))
-        gone = []
-        for run in self.run_names():
+        needed = set().union(*(self.manifests.read(epoch).runs() for epoch in kept))
+        removed = []
+        for run in self.list_runs():
             if run not in needed and epoch_of(run) <= kept[-1]:
                 (self.runs / run).unlink(missing_ok=True)
-                gone.append(run)
-        for torn in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
-            if epoch_of(torn.name[1:]) <= kept[-1]:
-                torn.unlink(missing_ok=True)
+                removed.append(run)
+        for partial in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
+            if epoch_of(partial.name[1:]) <= kept[-1]:
+                partial.unlink(missing_ok=True)
         for epoch in epochs[:-keep]:
-            self._manifest_path(epoch).unlink(missing_ok=True)
-        for epoch in numbered(self.path / "epochs"):
-            if epoch < kept[0]:
-                self._record_path(epoch).unlink(missing_ok=True)
-        if self.agreed is not None and self.agreed.generation:
-            self.agreed.recycle(kept[0])
-        return gone
+            self.manifests.remove(epoch)
+        self.records.remove_before(kept[0])
+        return removed
 
-    def run_names(self) -> Iterator[str]:
-        """Every run file there is, needed or not."""
+    def list_runs(self) -> Iterator[str]:
+        """The names of all run files there are, needed or not."""
         for path in self.runs.glob("*/*.run"):
             yield f"{path.parent.name}/{path.name}"
 
-    def verify(self, epoch: int) -> list[str]:
-        """What is wrong with the state of an epoch; an empty list when it is whole."""
-        try:
-            manifest = self.manifest(epoch)
-        except InternalError as damage:
-            return [str(damage)]
-        problems = []
-        for run in sorted(manifest.runs()):
-            try:
-                check_run(self.runs / run)
-            except (InternalError, ExternalError) as damage:
-                problems.append(str(damage))
-        return problems
 
-    def _record_path(self, epoch: int) -> Path:
-        return self.path / "epochs" / f"{epoch:012d}.json"
-
-    def _manifest_path(self, epoch: int) -> Path:
-        return self.path / "manifests" / f"{epoch:012d}.json"
-
-
-def _dropped_in(facts: Mapping[str, Any]) -> list[tuple[int, frozenset[str]]]:
-    """Up to which epoch manifests count without which states, as penstock.json says."""
+def _dropped_from_json(facts: Mapping[str, Any]) -> DroppedStates:
     return [(one["upto"], frozenset(one["states"])) for one in facts.get("dropped", ())]
 
 
-def _dropped_as_json(marks: Iterable[tuple[int, frozenset[str]]]) -> list[dict[str, Any]]:
-    return [{"upto": upto, "states": sorted(ids)} for upto, ids in marks]
+def _dropped_to_json(dropped: DroppedStates) -> list[dict[str, Any]]:
+    return [{"upto": through, "states": sorted(ids)} for through, ids in dropped]

@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, and stay after a power loss.
+"""Write files that appear whole or not at all, and survive a power loss.
 
 Guarantees: a reader sees the old content or the new one, never a part; when the call returns, the content
 and its name are on disk, unless it says otherwise.
-On failure: `FileNotFoundError` where `drafts` are to be written in a directory that is gone (see `generation`).
+On failure: `FileNotFoundError` where the `staging` directory is gone (see `generation`).
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-#: anything that holds bytes
+#: any object with the buffer protocol
 Buffer = Any
-#: files that are written at once
-_AT_ONCE = 4
+#: files that are written in parallel
+_PARALLEL = 4
 
 
-def write_whole(path: Path, *content: Buffer, drafts: Path | None = None) -> None:
+def write_whole(path: Path, *content: Buffer, staging: Path | None = None) -> None:
     """Put `content`, one piece after the other, at `path` in one step, replacing what was there."""
-    temporary = _written(path, *content, drafts=drafts)
+    temporary = _stage_content(path, *content, staging=staging)
     os.replace(temporary, path)
     sync_directory(path.parent)
 
 
 def write_filled(path: Path, fill: Callable[[IO[bytes]], None], *, synced: bool = True) -> None:
-    """As `write_whole`, with what `fill` writes into the file. Not `synced`, it stays after a power loss only once
+    """As `write_whole`, with what `fill` writes into the file. If not `synced`, it survives a power loss only after
     `sync_files` has returned."""
-    temporary = _filled(path, fill, synced=synced)
+    temporary = _stage(path, fill, synced=synced)
     os.replace(temporary, path)
     if synced:
         sync_directory(path.parent)
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Bring files and their names to disk, several at a time; one that is gone meanwhile is passed over."""
+    """Bring files and their names to disk, several at a time; skip those that are gone by now."""
     paths = list(paths)
     folders = {path.parent for path in paths}
     if not paths:
         return
-    from concurrent.futures import ThreadPoolExecutor  # as in `copy_whole`
+    from concurrent.futures import ThreadPoolExecutor  # here for the reason given in `copy_whole`
 
-    with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as threads:
+    with ThreadPoolExecutor(min(_PARALLEL, len(paths))) as threads:
         for _ in threads.map(_sync_file, paths):
             pass
         for _ in threads.map(sync_directory, folders):
@@ -65,28 +65,29 @@ def copy_whole(pairs: Iterable[tuple[Path, Path]]) -> int:
     """Copy files, each to appear whole; when the call returns all are on disk. Returns the bytes copied."""
     pairs = list(pairs)
 
-    def copied(pair: tuple[Path, Path]) -> int:
+    def copy(pair: tuple[Path, Path]) -> int:
         source, target = pair
         content = source.read_bytes()
-        os.replace(_written(target, content), target)
+        os.replace(_stage_content(target, content), target)
         return len(content)
 
     if not pairs:
         return 0
-    from concurrent.futures import (
-        ThreadPoolExecutor,
-    )  # an agent on a web server, which has no use for it, stays small
+    # imported here: it would make the agent on a web server larger, which has no use for it
+    from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(_AT_ONCE, len(pairs))) as threads:  # most of it is waiting for the disk
-        total = sum(threads.map(copied, pairs))
+    with ThreadPoolExecutor(
+        min(_PARALLEL, len(pairs))
+    ) as threads:  # most of the time goes to waiting for the disk
+        total = sum(threads.map(copy, pairs))
     for folder in {target.parent for _, target in pairs}:
         sync_directory(folder)
     return total
 
 
-def write_once(path: Path, content: bytes, drafts: Path | None = None) -> bool:
+def write_once(path: Path, content: bytes, staging: Path | None = None) -> bool:
     """Put `content` at `path` only if nothing is there. False when something was."""
-    temporary = _written(path, content, drafts=drafts)
+    temporary = _stage_content(path, content, staging=staging)
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -97,23 +98,23 @@ def write_once(path: Path, content: bytes, drafts: Path | None = None) -> bool:
     return True
 
 
-def _written(path: Path, *content: Buffer, drafts: Path | None = None) -> Path:
+def _stage_content(path: Path, *content: Buffer, staging: Path | None = None) -> Path:
     def fill(file: IO[bytes]) -> None:
         for piece in content:
             file.write(piece)
 
-    return _filled(path, fill, drafts)
+    return _stage(path, fill, staging)
 
 
-def _filled(
-    path: Path, fill: Callable[[IO[bytes]], None], drafts: Path | None = None, *, synced: bool = True
+def _stage(
+    path: Path, fill: Callable[[IO[bytes]], None], staging: Path | None = None, *, synced: bool = True
 ) -> Path:
-    if drafts is None:
+    if staging is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+    temporary = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
         with open(temporary, "xb") as file:
-            if drafts is not None:  # only now: where drafts are gone, nothing is made in the place of what is
+            if staging is not None:  # only now: where the staging directory is gone, create nothing
                 path.parent.mkdir(parents=True, exist_ok=True)
             fill(file)
             file.flush()

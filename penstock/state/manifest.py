@@ -203,4 +203,4 @@ def applied(entries: tuple[RunEntry, ...], change: Changes) -> tuple[RunEntry, .
         dropped[run] = dropped.get(run, frozenset()) | buckets
     kept = [entry.without(dropped[entry.name]) if entry.name in dropped else entry for entry in entries]
     together = [entry for entry in kept if entry is not None] + list(change.added)
-    return tuple(sorted(together, key=lambda entry: entry.upto))
+    return tuple(sorted(together, key=lambda entry: entry.through))

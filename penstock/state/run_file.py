@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import ExternalError, InternalError
 from penstock.state.durable import write_filled
-from penstock.state.generation import gone
+from penstock.state.generation import state_gone_error
 from penstock.state.ipc import from_batches, from_file, write_compressed
 
 _MAGIC, _WHOLE_ONLY = b"PSRUN2\n", b"PSRUN1\n"
@@ -48,7 +48,7 @@ def write_run(
 ) -> int:
     """Write a run file; returns its size. Not `synced`, it is yet to be brought to disk. `within` must be there."""
     if within is not None and not within.is_dir():
-        raise gone(within)
+        raise state_gone_error(within)
     sizes = [batch.num_rows for batch in table.to_batches(max_chunksize=BATCH_ROWS)]
     text = json.dumps({**header, "format": 2, "batches": sizes}).encode()
     size = 0
@@ -64,7 +64,7 @@ def write_run(
     try:
         write_filled(path, fill, synced=synced)
     except OSError as failure:
-        raise unwritable(path, failure) from failure
+        raise unwritable_error(path, failure) from failure
     return size
 
 
@@ -112,7 +112,7 @@ def check_run(path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     except OSError as failure:
         raise _unreadable(path, failure) from None
     if len(content) < len(_MAGIC) + 8 or not content.startswith((_MAGIC, _WHOLE_ONLY)):
-        raise damaged(path, "it is not a run or was cut short")
+        raise damaged_run_error(path, "it is not a run or was cut short")
     view = memoryview(content)
     if content.startswith(_MAGIC):
         end, sums = _sums(path, view[-8:], len(content), lambda size, at: view[at : at + size])
@@ -121,7 +121,7 @@ def check_run(path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     else:
         end = len(content) - 4
         if zlib.crc32(view[:end]) != struct.unpack(">I", view[end:])[0]:
-            raise damaged(path, "its checksum does not match")
+            raise damaged_run_error(path, "its checksum does not match")
     (length,) = struct.unpack_from(">I", content, len(_MAGIC))
     at = len(_MAGIC) + 4
     header: dict[str, Any] = json.loads(content[at : at + length])
@@ -135,16 +135,16 @@ def _sums(
     check, count = struct.unpack(">II", tail)
     end = size - 8 - 4 * count
     if end < len(_MAGIC) + 4 or count != -(-end // BLOCK):
-        raise damaged(path, "its checksums do not fit its length")
+        raise damaged_run_error(path, "its checksums do not fit its length")
     sums = read(4 * count, end)
     if zlib.crc32(sums) != check:
-        raise damaged(path, "its checksums are not as they were")
+        raise damaged_run_error(path, "its checksums are not as they were")
     return end, struct.unpack(f">{count}I", sums)
 
 
 def _check(path: Path, block: bytes | memoryview, number: int, sum_: int) -> None:
     if zlib.crc32(block) != sum_:
-        raise damaged(
+        raise damaged_run_error(
             path, f"its checksum does not match: the bytes from {number * BLOCK} on are not as they were"
         )
 
@@ -169,7 +169,7 @@ class _Blocks:
         self._path, self._handle = path, handle
         size = os.fstat(handle).st_size
         if size < len(_MAGIC) + 8:
-            raise damaged(path, "it was cut short")
+            raise damaged_run_error(path, "it was cut short")
         tail = os.pread(handle, 8, size - 8)
         self._end, self._sums = _sums(path, tail, size, lambda many, at: os.pread(handle, many, at))
         self._known: dict[int, bytes] = {}
@@ -261,11 +261,11 @@ def places_in(wider: Ranges, ranges: Ranges) -> Ranges | None:
 
 def _unreadable(path: Path, failure: OSError) -> InternalError | ExternalError:
     if isinstance(failure, FileNotFoundError):
-        return damaged(path, "the file is missing")
+        return damaged_run_error(path, "the file is missing")
     return ExternalError("STATE_UNREADABLE", f"the run {path.name} cannot be read", detail=str(failure))
 
 
-def damaged(path: Path, why: str) -> InternalError:
+def damaged_run_error(path: Path, why: str) -> InternalError:
     """The error of a run that is not as it was written."""
     return InternalError(
         "STATE_DAMAGED",
@@ -276,7 +276,7 @@ def damaged(path: Path, why: str) -> InternalError:
     )
 
 
-def unwritable(path: Path, failure: OSError) -> ExternalError:
+def unwritable_error(path: Path, failure: OSError) -> ExternalError:
     """The error of a state write that failed; the epoch is not committed and runs again after a restart."""
     full = failure.errno in (28, 122)
     return ExternalError(

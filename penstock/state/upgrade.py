@@ -1,13 +1,12 @@
-"""Upgrade a state directory of format 1 when an engine takes it.
+"""Upgrade a state directory of format 1 when an engine claims it.
 
     DIR/backup-format-1/penstock.json, manifests/    what the engine found: the way back to the older Penstock
 
-Receives the facts of a directory that is taken and belongs to the query; returns them in the format of today. Runs,
-manifests and epoch records stay as they are: a manifest says its own format, and its ids are translated when it is
-read.
+Only penstock.json changes. Runs, manifests and epoch records stay as they are: a manifest names its own format, and
+its ids are translated when it is read.
 
 Guarantees: the directory is of one format or the other at any moment, since the last step replaces penstock.json.
-Killed before that, the upgrade starts again and replaces what was backed up. A fenced engine changes nothing.
+Killed before that, the upgrade starts again and replaces the backup. A fenced engine changes nothing.
 """
 
 from __future__ import annotations
@@ -16,24 +15,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.state.agreed import numbered
 from penstock.state.format import FORMAT, KEY
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
+from penstock.state.shared_records import list_epochs
 
 BACKUP = "backup-format-1"
 
 
-def upgrade(path: Path, ground: Ground, facts: dict[str, Any], query: str, summary: str) -> dict[str, Any]:
-    """Back up what names the state, then have penstock.json say the new format and the query's new fingerprint."""
+def upgrade(
+    path: Path, fenced_directory: FencedDirectory, facts: dict[str, Any], query: str, summary: str
+) -> dict[str, Any]:
+    """Back up the newest manifest and penstock.json, then write the new format and fingerprint to penstock.json."""
     backup = path / BACKUP
     (backup / "manifests").mkdir(parents=True, exist_ok=True)
-    newest = [f"{epoch:012d}.json" for epoch in numbered(path / "manifests")[-1:]]
+    newest = [f"{epoch:012d}.json" for epoch in list_epochs(path / "manifests")[-1:]]
     for former in (backup / "manifests").glob("*.json"):
         if former.name not in newest:
             former.unlink()
     for name in newest:
-        ground.write_whole(backup / "manifests" / name, (path / "manifests" / name).read_bytes())
-    ground.write_whole(backup / "penstock.json", (path / "penstock.json").read_bytes())
+        fenced_directory.write_whole(backup / "manifests" / name, (path / "manifests" / name).read_bytes())
+    fenced_directory.write_whole(backup / "penstock.json", (path / "penstock.json").read_bytes())
     upgraded = {**facts, KEY: FORMAT, "query": query, "summary": summary}
-    ground.write_whole(path / "penstock.json", json.dumps(upgraded, indent=1).encode())
+    fenced_directory.write_whole(path / "penstock.json", json.dumps(upgraded, indent=1).encode())
     return upgraded

@@ -1,9 +1,9 @@
-"""The testing kit, for Penstock's own tests and for its users': no broker, no mocks.
+"""The testing kit, for Penstock's own tests and for users' tests, without a broker and without mocks.
 
-`ListLog` and `ListSink` stand at the ends of a query, `run_inline` runs it in milliseconds without Spark,
-`three_ways` runs it on Spark straight, in other epochs, and killed at every step; `ManualClock` is turned by
-hand; `LogContract`, `SinkContract` and `CoordinationContract` are suites that every log, sink and coordination store
-must pass.
+`ListLog` and `ListSink` are the ends of a query. `run_inline` runs it in milliseconds without Spark; `three_ways` runs
+it on Spark straight, in other epochs, and killed at every step. `ManualClock` is a clock that a test turns.
+`LogContract`, `SinkContract` and `CoordinationContract` are suites that every log, sink and coordination store must
+pass.
 """
 
 from penstock.testing.inline import run_inline

@@ -1,16 +1,14 @@
-"""The tests every coordination store must pass. A store's own test class inherits them and gives a fixture `address`.
-
-Receives an address that `opened` turns into a store, also in other processes; hands verdicts to pytest.
+"""The tests that every coordination store must pass. A store's test class inherits them and adds a fixture `address`.
 
     class TestMyStore(CoordinationContract):
         @pytest.fixture
         def address(self, tmp_path): ...
 
         @staticmethod
-        def opened(address): ...
+        def open_store(address): ...
 
-Each test works below a path of its own, so that a store may be shared by them all. `opened` is static, so that a child
-process can be handed it. Times are generous: they say when a test gives up, not how fast a store is.
+Each test works below a path of its own, so all of them can share a store. `open_store` turns the address into a store,
+also in child processes. Times are generous: they are when a test gives up, not how fast a store is.
 """
 
 from __future__ import annotations
@@ -26,22 +24,22 @@ import pytest
 
 from penstock.coordination.contract import Store
 from penstock.errors import UserError
-from penstock.testing.coordination_children import (
+from penstock.testing.coordination_kit import (
     DEADLINE_SECONDS,
+    LONG_SECONDS,
     SESSION_SECONDS,
     Child,
-    be_member,
-    count_on,
-    counted,
+    count_forever,
+    join_as_member,
     observe,
-    until,
+    read_count,
+    wait_until,
 )
-from penstock.testing.coordination_given import LONG_SECONDS
 from penstock.testing.lease_contract import LeaseContract
 
 
 class CoordinationContract(LeaseContract):
-    """Inherit, define `opened` and the fixture `address`, and pytest does the rest."""
+    """Inherit, define `open_store` and the fixture `address`, and pytest does the rest."""
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -112,7 +110,7 @@ class CoordinationContract(LeaseContract):
         each, workers = 40, 4
 
         def count(_: int) -> int:
-            store = self.opened(address)
+            store = self.open_store(address)
             lost = done = 0
             while done < each:
                 found = store.get(path)
@@ -127,7 +125,7 @@ class CoordinationContract(LeaseContract):
 
         with ThreadPoolExecutor(workers) as pool:
             lost = sum(pool.map(count, range(workers)))
-        store = self.opened(address)
+        store = self.open_store(address)
         found = store.get(path)
         store.close()
         assert found is not None
@@ -139,43 +137,43 @@ class CoordinationContract(LeaseContract):
     ) -> None:
         highest = 0
         for _ in range(4):
-            writer = child(count_on, path)
+            writer = child(count_forever, path)
             before = highest
-            until(lambda: counted(store, path) >= before + 25)  # noqa: B023
+            wait_until(lambda: read_count(store, path) >= before + 25)  # noqa: B023
             writer.kill()
-            highest = counted(store, path)
-            assert highest == counted(store, path)
+            highest = read_count(store, path)
+            assert highest == read_count(store, path)
         found = store.get(path)
         assert found is not None
         assert store.replace(path, b"end", found.version) is not None
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def test_a_waiter_is_told_of_a_new_a_changed_and_a_deleted_record(
+    def test_a_waiter_sees_a_new_a_changed_and_a_deleted_record(
         self, store: Store, other: Store, path: str
     ) -> None:
-        def told(seen: int | None, change: Callable[[], Any]) -> bytes | None:
+        def wait_for(seen: int | None, change: Callable[[], Any]) -> bytes | None:
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(store.wait, path, seen, DEADLINE_SECONDS)
                 changed = change()
                 assert changed is not None
-                began = time.monotonic()
+                started = time.monotonic()
                 found = waiting.result()
-                assert time.monotonic() - began < DEADLINE_SECONDS / 2
+                assert time.monotonic() - started < DEADLINE_SECONDS / 2
                 return None if found is None else found.value
 
-        assert told(None, lambda: other.create(path, b"1")) == b"1"
+        assert wait_for(None, lambda: other.create(path, b"1")) == b"1"
         first = store.get(path)
         assert first is not None
-        assert told(first.version, lambda: other.replace(path, b"2", first.version)) == b"2"
+        assert wait_for(first.version, lambda: other.replace(path, b"2", first.version)) == b"2"
         second = store.get(path)
         assert second is not None
-        assert told(second.version, lambda: other.delete(path, second.version)) is None
+        assert wait_for(second.version, lambda: other.delete(path, second.version)) is None
 
     def test_a_waiter_without_news_comes_back_in_time(self, store: Store, path: str) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         assert store.wait(path, None, 0.2) is None
-        assert 0.19 <= time.monotonic() - began < DEADLINE_SECONDS / 2
+        assert 0.19 <= time.monotonic() - started < DEADLINE_SECONDS / 2
 
     def test_a_waiter_who_is_behind_does_not_wait(self, store: Store, path: str) -> None:
         version = store.create(path, b"1")
@@ -194,7 +192,7 @@ class CoordinationContract(LeaseContract):
             time.sleep(0.05)
         session.close()
         assert not session.is_held()
-        until(lambda: not other.is_alive(session.id))
+        wait_until(lambda: not other.is_alive(session.id))
         session.close()
 
     def test_a_session_whose_process_is_known_to_be_gone_ends_at_once(
@@ -205,7 +203,7 @@ class CoordinationContract(LeaseContract):
         other.end_session(session.id)
         assert not other.is_alive(session.id)
         assert not store.is_alive(session.id)
-        until(lambda: not session.is_held())  # had it been wrong, its process would find out
+        wait_until(lambda: not session.is_held())  # had it been wrong, its process would find out
         other.end_session(session.id)
         session.close()
 
@@ -222,19 +220,19 @@ class CoordinationContract(LeaseContract):
         two.leave(path, "a")  # another's
         assert other.members(path) == {"a": b"changed"}
         one.close()
-        until(lambda: other.members(path) == {})
+        wait_until(lambda: other.members(path) == {})
         assert two.join(path, "a", b"now mine")
         two.close()
 
     def test_a_killed_process_is_no_member_any_more(
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
-        member = child(be_member, path)
-        session = member.says()
+        member = child(join_as_member, path)
+        session = member.receive()
         assert store.members(path) == {"child": b"here"}
         assert store.is_alive(session)
         member.kill()
-        until(lambda: store.members(path) == {})
+        wait_until(lambda: store.members(path) == {})
         assert not store.is_alive(session)
         ours = store.start_session(LONG_SECONDS)
         assert ours.join(path, "child", b"again")
@@ -245,11 +243,11 @@ class CoordinationContract(LeaseContract):
     ) -> None:
         session = store.start_session(SESSION_SECONDS)
         observer = child(observe, session.id)
-        assert observer.says() is True
+        assert observer.receive() is True
         observer.signal(signal.SIGSTOP)
         time.sleep(2 * SESSION_SECONDS)  # what the observer misses
         observer.signal(signal.SIGCONT)
-        observer.asks("look")
-        assert observer.says() is True
+        observer.send("look")
+        assert observer.receive() is True
         assert session.is_held()
         session.close()

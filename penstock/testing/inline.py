@@ -67,11 +67,11 @@ class InlineEngine:
             use=None if program.app_plan is None else program.app_plan.identities,
         )
         try:
-            program.start(ground=self._directory.ground)
+            program.start(fenced_directory=self._directory.fenced_directory)
             continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
-            taken = self._directory.last_commands()
+            taken = self._directory.records.last_commands()
             if program.commands == taken:
                 logs.start(program.plan(program.commands))
             program.open(facts["id"], logs.start_one, taken)
@@ -82,7 +82,7 @@ class InlineEngine:
         self._admission = Admission(
             program,
             lambda scan: rate,
-            self._directory.recorded_end,
+            self._directory.records.read_end,
             drain=True,
             least_interval_seconds=0,
             start_log=logs.start_one,
@@ -194,7 +194,7 @@ def run_inline(
             if watch is not None:
                 watch(report)
             reports.append(report)
-        engine.runner.settle()
+        engine.runner.checkpoint()
     finally:
         engine.close()
     return reports

@@ -1,8 +1,7 @@
-"""A Kafka for tests: the brokers that PENSTOCK_TEST_KAFKA names, else librdkafka's mock cluster in this process.
+"""Provide a Kafka for tests: the brokers of PENSTOCK_TEST_KAFKA, else librdkafka's mock cluster in this process.
 
-Hands `host:port`, where this and other processes reach it. The mock speaks Kafka's protocol over real
-connections, but keeps records in memory and shows those of a transaction before it is committed: what depends
-on that needs real brokers.
+This and other processes reach it at `brokers`. The mock speaks Kafka's protocol over real connections, but it stores
+records in memory and shows those of a transaction before the commit. Tests that depend on that need real brokers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def why_not() -> str | None:
     """Why there is no Kafka here; None when there is."""
     if find_spec("confluent_kafka") is None:
         return "confluent-kafka is not installed"
-    return None if REAL or _library() is not None else "confluent-kafka has brought no librdkafka along"
+    return None if REAL or _library() is not None else "confluent-kafka's wheel has no librdkafka"
 
 
 def _library() -> Path | None:
@@ -33,7 +32,7 @@ def _library() -> Path | None:
 
 
 class KafkaCluster:
-    """Brokers, and topics of a test's own. The mock lives as long as this process."""
+    """Brokers, and new topics for each test. The mock lives as long as this process."""
 
     def __init__(self) -> None:
         if REAL:
@@ -53,7 +52,7 @@ class KafkaCluster:
         assert client.value, why.value
         self._cluster = ctypes.c_void_p(self._kafka.rd_kafka_mock_cluster_new(client, 1))
         self.brokers = self._kafka.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
-        self.topic(name="penstock-epochs")  # the mock makes no topics by itself
+        self.topic(name="penstock-epochs")  # the mock creates no topics by itself
 
     def topic(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic."""

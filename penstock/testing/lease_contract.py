@@ -1,7 +1,4 @@
-"""The tests of leases that every coordination store must pass; part of `CoordinationContract`.
-
-Receives a store from its fixtures; hands verdicts to pytest.
-"""
+"""The tests of leases that every coordination store must pass; part of `CoordinationContract`."""
 
 from __future__ import annotations
 
@@ -15,12 +12,18 @@ import pytest
 from penstock.coordination.contract import Store
 from penstock.coordination.lease import acquire, read_lease
 from penstock.errors import ExternalError
-from penstock.testing.coordination_children import DEADLINE_SECONDS, SESSION_SECONDS, Child, hold
-from penstock.testing.coordination_given import LONG_SECONDS, StoreGiven
+from penstock.testing.coordination_kit import (
+    DEADLINE_SECONDS,
+    LONG_SECONDS,
+    SESSION_SECONDS,
+    Child,
+    StoreFixtures,
+    hold_lease,
+)
 
 
-class LeaseContract(StoreGiven):
-    """An office has one holder at a time, whatever is killed, paused or in another hour."""
+class LeaseContract(StoreFixtures):
+    """A lease has one holder at a time, even if processes are killed or paused, or their clocks are wrong."""
 
     def test_generations_rise_from_holder_to_holder(self, store: Store, other: Store, path: str) -> None:
         generations = []
@@ -66,7 +69,7 @@ class LeaseContract(StoreGiven):
         inside, most = threading.Semaphore(1), 12
 
         def reign(_: int) -> None:
-            store = self.opened(address)
+            store = self.open_store(address)
             session = store.start_session(LONG_SECONDS)
             while len(held) < most:
                 lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
@@ -85,8 +88,8 @@ class LeaseContract(StoreGiven):
     def test_a_holder_that_is_killed_is_followed(
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
-        holder = child(hold, path)
-        assert holder.says() == 1
+        holder = child(hold_lease, path)
+        assert holder.receive() == 1
         session = store.start_session(LONG_SECONDS)
         assert acquire(store, path, session) is None
         holder.kill()
@@ -98,16 +101,16 @@ class LeaseContract(StoreGiven):
     def test_a_paused_holder_finds_on_waking_that_it_was_followed(
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
-        holder = child(hold, path)
-        assert holder.says() == 1
+        holder = child(hold_lease, path)
+        assert holder.receive() == 1
         holder.signal(signal.SIGSTOP)
         session = store.start_session(LONG_SECONDS)
         lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
         assert lease is not None
         assert lease.generation == 2
         holder.signal(signal.SIGCONT)
-        holder.asks("check")
-        assert holder.says() == "FENCED"
+        holder.send("check")
+        assert holder.receive() == "FENCED"
         assert lease.is_held()
         session.close()
 
@@ -115,8 +118,10 @@ class LeaseContract(StoreGiven):
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
         """Wall clocks are not looked at: a holder in another hour keeps its office, and an observer lets it."""
-        holders = {f"{path}/{hours}": child(hold, f"{path}/{hours}", hours * 3600.0) for hours in (-1, 1)}
-        assert [holder.says() for holder in holders.values()] == [1, 1]
+        holders = {
+            f"{path}/{hours}": child(hold_lease, f"{path}/{hours}", hours * 3600.0) for hours in (-1, 1)
+        }
+        assert [holder.receive() for holder in holders.values()] == [1, 1]
         session = store.start_session(LONG_SECONDS)
         with ThreadPoolExecutor(2) as pool:
             watched = [
@@ -124,8 +129,8 @@ class LeaseContract(StoreGiven):
             ]
             assert [one.result() for one in watched] == [None, None]
         for holder in holders.values():
-            holder.asks("check")
-            assert holder.says() == "held"
+            holder.send("check")
+            assert holder.receive() == "held"
         for holder in holders.values():
             holder.kill()
         for leader_lease_path in holders:

@@ -1,7 +1,4 @@
-"""A log made of lists of lines, for tests of queries.
-
-Receives lines per partition; hands them out like any log. Its offsets count records.
-"""
+"""A log made of lists of lines, for tests of queries. Its offsets count records."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from penstock.logs.contract import Chunk, Log, Partition, Span
 
 
 class ListLog(Log):
-    """Lines that are all there from the beginning: `ListLog(["a", "b"])` or `ListLog({"p0": [...], "p1": [...]})`.
+    """Lines in memory: `ListLog(["a", "b"])` or `ListLog({"p0": [...], "p1": [...]})`.
 
     `finished=False` leaves the partitions open, as a log that may still grow.
     """
 
     unit = "records"
-    #: those of this process, by their keys: one that was pickled finds the lines that were added since
+    #: the logs of this process by their keys, so that an unpickled one has the lines added since
     _here: ClassVar[WeakValueDictionary[str, ListLog]] = WeakValueDictionary()
 
     def __init__(self, lines: Sequence[str] | Mapping[str, Sequence[str]], *, finished: bool = True) -> None:
@@ -31,14 +28,14 @@ class ListLog(Log):
         self._here[self._key] = self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        return _found, (self._key, type(self), self.__dict__)
+        return _unpickle, (self._key, type(self), self.__dict__)
 
     def add(self, partition: str, *lines: str) -> None:
-        """Append to a partition, or begin a new one."""
+        """Append to a partition, or start a new one."""
         self._lines.setdefault(partition, []).extend(lines)
 
     def finish(self) -> None:
-        """Nothing will be added any more."""
+        """Close all partitions: no more lines follow."""
         self._finished = True
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
@@ -53,23 +50,23 @@ class ListLog(Log):
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
         lines, at = self._lines[span.partition], span.start
         while at < span.end:
-            upto, size = at, 0
-            while upto < span.end and (size == 0 or size < chunk_bytes):
-                size += len(lines[upto]) + 1
-                upto += 1
-            data = "".join(f"{line}\n" for line in lines[at:upto]).encode("utf-8", "surrogateescape")
+            stop, size = at, 0
+            while stop < span.end and (size == 0 or size < chunk_bytes):
+                size += len(lines[stop]) + 1
+                stop += 1
+            data = "".join(f"{line}\n" for line in lines[at:stop]).encode("utf-8", "surrogateescape")
             yield Chunk(span.partition, at, data)
-            at = upto
+            at = stop
 
     def settings(self) -> Mapping[str, object]:
-        return {"object": id(self)}  # another list may come to hold the same lines, and then others
+        return {"object": id(self)}  # two lists with the same lines now may differ later
 
     def describe(self) -> str:
         return f"{sum(map(len, self._lines.values()))} lines in {len(self._lines)} lists"
 
 
-def _found(key: str, kind: type[ListLog], state: dict[str, Any]) -> ListLog:
-    """The log itself where it lives, as a file is for whoever opens it; elsewhere a copy."""
+def _unpickle(key: str, kind: type[ListLog], state: dict[str, Any]) -> ListLog:
+    """The log itself in its own process, a copy in any other."""
     if (here := ListLog._here.get(key)) is not None:
         return here
     copy = kind.__new__(kind)

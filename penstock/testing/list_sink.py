@@ -1,8 +1,6 @@
-"""A sink that keeps its rows in memory, for tests of queries.
+"""A sink that stores its rows in memory, for tests of queries.
 
-Receives an epoch's rows; hands them to assertions as plain dicts.
-
-Guarantees: the same as every sink, within one process; opening it again forgets nothing.
+Guarantees: what every sink guarantees, within one process; opening it again loses nothing.
 Does not guarantee: anything after the process has ended.
 """
 
@@ -16,23 +14,23 @@ from penstock.sinks.contract import Sink
 
 
 class ListSink(Sink):
-    """Keeps `(epoch, rows)` in the order in which epochs were written."""
+    """Stores `(epoch, rows)` in the order in which epochs were written."""
 
     def __init__(self) -> None:
         self.epochs: list[tuple[int, pl.DataFrame]] = []
-        self._held: set[tuple[str, int]] = set()
+        self._written: set[tuple[str, int]] = set()
         self._job = ""
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         self._job = job
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Keep the rows of an epoch. One without rows leaves nothing."""
-        if (self._job, epoch) in self._held:
+        """Store the rows of an epoch. An epoch without rows stores nothing."""
+        if (self._job, epoch) in self._written:
             return False
         if not rows.is_empty():
             self.epochs.append((epoch, rows))
-            self._held.add((self._job, epoch))
+            self._written.add((self._job, epoch))
         return True
 
     def rows(self) -> list[dict[str, Any]]:

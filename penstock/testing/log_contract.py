@@ -1,8 +1,6 @@
-"""What every log must do, as tests: for the logs of Penstock and for the ones its users write.
+"""The tests that every log must pass: the logs of Penstock and those that users write.
 
-Receives a log with a few hundred records or more in it; hands failing assertions.
-
-To use it, derive a test class and give it a fixture `log`::
+To use them, derive a test class with a fixture `log`, a log of at least a few hundred records::
 
     class TestMyLog(LogContract):
         @pytest.fixture
@@ -34,12 +32,12 @@ def read_all(log: Log, span: Span, chunk_bytes: int = 16 << 20) -> bytes:
 
 
 def whole(partition: Partition) -> Span:
-    """All that a partition has now."""
+    """The span of everything that a partition has now."""
     return Span(partition.id, partition.earliest, partition.latest)
 
 
 def cuts(log: Log, partition: Partition, units: int) -> list[Span]:
-    """A partition taken in spans of about `units`, as an engine would."""
+    """Cut a partition into spans of about `units`, as an engine does."""
     spans: list[Span] = []
     start = partition.earliest
     while start < partition.latest:
@@ -51,7 +49,7 @@ def cuts(log: Log, partition: Partition, units: int) -> list[Span]:
 
 
 def check_chunks(log: Log, span: Span, chunk_bytes: int) -> None:
-    """Chunks follow each other without a gap, hold whole records and are not much larger than asked for."""
+    """Check that chunks follow each other without a gap, have whole records and are not much larger than requested."""
     at, longest = span.start, 0
     for chunk in log.read(span, chunk_bytes):
         assert chunk.partition == span.partition
@@ -64,7 +62,7 @@ def check_chunks(log: Log, span: Span, chunk_bytes: int) -> None:
 
 
 class LogContract:
-    """The tests. Any log may be live: only what `partitions` has reported is looked at."""
+    """The tests. A log may be live: they read only what `partitions` has reported."""
 
     def test_there_is_something_to_read(self, log: Log) -> None:
         partitions = log.partitions({})
@@ -109,7 +107,7 @@ class LogContract:
             assert all(now[id] >= latest for id, latest in before.items())
             before = now
 
-    def test_chunks_are_whole_records_of_any_size_asked_for(self, log: Log) -> None:
+    def test_chunks_are_whole_records_of_any_size_requested(self, log: Log) -> None:
         for partition in log.partitions({}):
             for chunk_bytes in (1, 300, 5_000, 16 << 20):
                 spans = cuts(log, partition, max((partition.latest - partition.earliest) // 3, 1))
@@ -132,7 +130,7 @@ class LogContract:
         here = [sha256(read_all(log, span)).hexdigest() for span in spans]
         assert child.stdout.decode().split() == here
 
-    def test_it_can_say_what_it_is(self, log: Log) -> None:
+    def test_it_describes_itself(self, log: Log) -> None:
         assert log.describe()
         assert "\n" not in log.describe()
 

@@ -1,7 +1,4 @@
-"""A clock that stands still until it is turned, for tests that would otherwise have to wait.
-
-Receives an instant and turns; hands the instant to whatever takes a `clock` callable (seconds since 1970).
-"""
+"""A clock that stands still until a test turns it, for code with a `clock` parameter (seconds since 1970)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ports that nobody uses, for servers that tests start.
+"""Find free ports for servers that tests start.
 
-Guarantees: processes on one machine that take their ports here never get the same one while both live, and the kernel
-gives none of them to an outgoing connection: they lie below its range.
+Guarantees: two living processes on one machine never get the same port here, and the kernel gives none of these ports
+to an outgoing connection, because they are below its range.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 _FIRST, _LAST = 12_000, 32_000
-#: the locks on our ports, until this process ends
-_held: list[BinaryIO] = []
+#: the locks on this process's ports, until it ends
+_locks: list[BinaryIO] = []
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port of the address that is free now, and that nobody else gets from here as long as this process lives."""
+    """A port of the address that is free now. No other process gets it from here while this process lives."""
     draw = random.SystemRandom()  # a seeded one would draw the same ports in all processes
     while True:
         port = draw.randrange(_FIRST, _LAST)
@@ -29,10 +29,10 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 
 def _is_free(address: str, port: int) -> bool:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tried.bind((address, port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True
@@ -47,12 +47,12 @@ def _lock(port: int) -> bool:
     except OSError:
         lock.close()
         return False
-    _held.append(lock)
+    _locks.append(lock)
     return True
 
 
-def answers(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+def accepts_connections(port: int) -> bool:
+    """Whether a server accepts connections on the port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True

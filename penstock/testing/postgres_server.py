@@ -1,7 +1,6 @@
-"""A real PostgreSQL on the loopback interface, for tests: from the Debian package `postgresql`, in a folder of its own.
+"""Start a real PostgreSQL on the loopback interface for tests, from the Debian package `postgresql`.
 
-Hands `postgresql://penstock@127.0.0.1:port/postgres`. PostgreSQL does not run as root: then it runs as the user
-`postgres`.
+PostgreSQL refuses to run as root. If the tests run as root, it runs as the user `postgres`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _programs() -> Path | None:
 
 
 def _user() -> dict[str, Any]:
-    """As whom it is run."""
+    """The user that it runs as, in arguments of `subprocess`."""
     if os.getuid() != 0:
         return {}
     return {"user": "postgres", "group": pwd.getpwnam("postgres").pw_gid, "extra_groups": []}
@@ -49,29 +48,29 @@ def why_not() -> str | None:
 
 
 class PostgresServer:
-    """A server that is started, and may be killed and started again. To be removed."""
+    """A server in a new folder. A test may stop and restart it, and must remove it at the end."""
 
     def __init__(self) -> None:
         programs = _programs()
         assert programs is not None
         self._programs, self._port = programs, free_port()
-        # not below a folder of pytest's, which the user postgres could not enter
+        # not below pytest's folder, which the user postgres cannot enter
         self._folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
         if os.getuid() == 0:
             shutil.chown(self._folder, "postgres")
         self._process: subprocess.Popen[bytes] | None = None
-        made = subprocess.run(
+        initialized = subprocess.run(
             [str(self._programs / "initdb"), *_NEW.split(), "-D", str(self._folder / "data")],
             capture_output=True,
             cwd=self._folder,
             check=False,
             **_user(),
         )
-        assert made.returncode == 0, str(made.stderr)[-2000:]
+        assert initialized.returncode == 0, str(initialized.stderr)[-2000:]
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return f"postgresql://penstock@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
@@ -89,19 +88,19 @@ class PostgresServer:
         ready = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
         while subprocess.run(ready, check=False).returncode != 0:
             if self._process.poll() is not None or time.monotonic() > deadline:
-                told = (self._folder / "server.log").read_text()[-2000:]
+                log_tail = (self._folder / "server.log").read_text()[-2000:]
                 self.stop()
-                raise AssertionError(told)
+                raise AssertionError(log_tail)
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it at once, as a crash would: it recovers from its log at the next start."""
+        """Stop it at once, as a crash does; it recovers from its log at the next start."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(60)
             self._process = None
 
     def remove(self) -> None:
-        """End it, and take away what it kept."""
+        """Stop it and remove its folder."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,7 +1,6 @@
-"""A real Redis on the loopback interface, for tests: from the Debian package `redis-server`, in a folder of its own.
+"""Start a real Redis on the loopback interface for tests, from the Debian package `redis-server`.
 
-Receives an empty folder; hands `redis://127.0.0.1:port/0`. It keeps what it has acknowledged when it is killed
-and started again.
+Guarantees: what it has acknowledged survives a kill and a restart.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from penstock.testing.ports import answers, free_port
+from penstock.testing.ports import accepts_connections, free_port
 
 _START_SECONDS = 60.0
 
@@ -26,7 +25,7 @@ def why_not() -> str | None:
 
 
 class RedisServer:
-    """A server that is started, and may be killed and started again. To be stopped."""
+    """A server in an empty folder. A test may kill and restart it, and must stop it at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._port = folder, free_port()
@@ -35,7 +34,7 @@ class RedisServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return f"redis://127.0.0.1:{self._port}/0"
 
     def start(self) -> None:
@@ -56,14 +55,14 @@ class RedisServer:
                 stderr=log,
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not answers(self._port):
+        while not accepts_connections(self._port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 raise AssertionError((self._folder / "server.log").read_text()[-2000:])
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End it, as a crash would."""
+        """Kill it, as a crash does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

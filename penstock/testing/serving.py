@@ -17,7 +17,8 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
 from penstock.server.limits import Limits
-from penstock.server.security import FileGuard, Token
+from penstock.server.security import Token
+from penstock.server.statement_guard import StatementGuard
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 
@@ -48,7 +49,7 @@ class Serving:
         """Run an epoch if there is a reason for one; hands whether there was."""
         report = self._engine.step()
         if report is not None:
-            self.host.epoch(report)
+            self.host.add_epoch(report)
         return report is not None
 
     def steps(self) -> None:
@@ -73,15 +74,15 @@ def serving(
 ) -> Iterator[Serving]:
     """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` says so."""
     program = program_of(app, state, keeps_results=True) if isinstance(app, App) else app
-    host = Host(program, state, FileGuard(files, state, code=code))
+    host = Host(program, state, StatementGuard(files, state, code=code))
     engine = InlineEngine(program, state, epoch_units=epoch_units)
     stop = threading.Event()
     service = Service(host, limits, None if token is None else Token(token))
     try:
-        host.opened(engine.next_epoch - 1)
+        host.open(engine.next_epoch - 1)
         with Server(service, "127.0.0.1", port) as server:
             running = Serving(server.url, service, engine)
-            host.entered("running")
+            host.enter_phase("running")
 
             def run() -> None:
                 while not stop.is_set():
@@ -97,7 +98,7 @@ def serving(
                 stop.set()
                 if by_itself:
                     thread.join()
-                host.ended()
+                host.end()
     finally:
         host.close()
         engine.close()

@@ -1,6 +1,4 @@
-"""The tests every sink must pass. A sink's own test class inherits them and says how to make and read it.
-
-Receives a sink through `make` and what its readers see through `read`; hands verdicts to pytest.
+"""The tests that every sink must pass. A sink's test class inherits them and defines how to make and read it.
 
     class TestJsonLines(SinkContract):
         @staticmethod
@@ -11,11 +9,11 @@ Receives a sink through `make` and what its readers see through `read`; hands ve
         def read(sink):
             return sink.read().drop("_epoch")
 
-`make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
-after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One whose
-files a server writes sets `writes_files = False`, and one that takes rows of any generation `fences = False`. The
-writer that is killed waits for `pause_seconds` after each epoch, and for its reader once it is `AHEAD` epochs ahead
-of it: what is there is read again at every look.
+`make` and `read` are static, so that they can be sent to a child process. A sink whose rows end with its process sets
+`persists = False`; the crash and full-disk tests are then left out. One whose files a server writes sets
+`writes_files = False`, and one that accepts rows of any generation `fences = False`. The writer that is killed waits
+`pause_seconds` after each epoch, and waits for its reader when it is `AHEAD` epochs ahead, because the reader reads
+everything again each time.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ RICH: dict[str, pl.DataType] = {
     "name": pl.String(),
     "new": pl.Boolean(),
 }
-#: epochs that the writer may write which its reader has not seen
+#: how many epochs the writer may be ahead of its reader
 AHEAD = 30
 _DEADLINE_SECONDS = 60.0
 _LIMIT_BYTES = 96 * 1024
@@ -81,12 +79,12 @@ class SinkContract:
 
     @staticmethod
     def make(folder: Path) -> Sink:
-        """A new sink object on the folder; made again, it finds what an earlier one left there."""
+        """A new sink object on the folder; it finds what an earlier one wrote there."""
         raise NotImplementedError
 
     @staticmethod
     def read(sink: Sink) -> pl.DataFrame:
-        """The visible rows, in the order a reader meets them, with the job's columns only."""
+        """The visible rows in a reader's order, with the job's columns only."""
         raise NotImplementedError
 
     def test_an_epoch_offered_twice_is_written_once(self, tmp_path: Path) -> None:
@@ -198,7 +196,7 @@ class SinkContract:
         return sink
 
     def _counted(self, sink: Sink) -> dict[int, int]:
-        """Rows per epoch; fails unless each epoch is there whole, once, in its own order."""
+        """Rows per epoch; fails unless each epoch is there whole, once and in order."""
         seen = self.read(sink)
         if seen.is_empty():
             return {}
@@ -214,8 +212,7 @@ class SinkContract:
         return self._counted(self.make(folder))
 
     def _watch(self, folder: Path, beyond: int, looks: int, writer: BaseProcess, until: c_longlong) -> int:
-        """Look again and again until the child has written something new; then `looks` more times. After each look it
-        may write further."""
+        """Read until the child has written something new, then `looks` more times. Each time it may write more."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         newest = beyond
         while looks > 0:
@@ -236,7 +233,7 @@ def size(epoch: int) -> int:
 
 
 def epoch_rows(epoch: int) -> pl.DataFrame:
-    """The rows of an epoch; the same whenever asked."""
+    """The rows of an epoch, always the same."""
     return _rows(epoch, size(epoch))
 
 
@@ -247,12 +244,12 @@ def doubled_rows(epoch: int) -> pl.DataFrame:
 
 def _rows(epoch: int, count: int) -> pl.DataFrame:
     row = pl.int_range(count, dtype=pl.Int64, eager=True)
-    text = row.hash(seed=epoch).cast(pl.String)  # nothing that compression makes small
+    text = row.hash(seed=epoch).cast(pl.String)  # text that does not compress
     return pl.DataFrame({"epoch": row * 0 + epoch, "row": row, "text": text}, schema=SCHEMA)
 
 
 def _comparable(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows in the form JSON gives them, so that stores with fewer types can be held to the same values."""
+    """Rows in their JSON form, so that sinks with fewer types can be compared."""
     return [
         {name: _decoded(value) for name, value in row.items()} for row in portable(rows).iter_rows(named=True)
     ]
@@ -272,7 +269,7 @@ def _child(work: Callable[..., None], *arguments: object) -> BaseProcess:
 
 
 def _write_on(make: Make, folder: Path, epoch: int, pause_seconds: float, until: c_longlong) -> None:
-    """Write epochs, as far as its reader lets it; somebody will kill this process."""
+    """Write epochs as far as the reader allows, until this process is killed."""
     sink = make(folder)
     sink.open("job", SCHEMA)
     while True:

@@ -1,8 +1,7 @@
-"""Three ways: a query is run straight; with other epoch sizes; killed at every step and resumed with another
-number of slices. All runs must put out the same rows.
+"""Run a query three ways: straight; with other epoch sizes; killed at every step and resumed with other slices.
 
-Receives a function that builds the query; hands the rows of each run, or an assertion that names the run
-that differs. Real Spark and real processes: a killed run is a process of its own that dies by SIGKILL.
+All runs must emit the same rows. Otherwise an assertion names the run that differs. Spark and processes are real: a
+killed run is a process of its own that SIGKILL ends.
 """
 
 from __future__ import annotations
@@ -62,25 +61,27 @@ def ways(
 
 
 def three_ways(build: Build, folder: Path, spark: SparkSession, chosen: Iterable[Way]) -> Rows:
-    """Run the query each way; raises if any gives other rows than the first."""
+    """Run the query each way; fails if one emits other rows than the first."""
     first: Rows | None = None
     for number, way in enumerate(chosen):
         rows = run_way(build, folder / str(number), spark, way)
         if first is None:
             first = rows
-            assert any(first.values()), "the query puts out no rows at all: nothing is compared"
+            assert any(first.values()), "the query emits no rows: there is nothing to compare"
         assert rows == first, f"other rows with {way}: {_difference(first, rows)}"
     assert first is not None
     return first
 
 
 def run_way(build: Build, folder: Path, spark: SparkSession, way: Way) -> Rows:
-    """Run the query one way and read what its sinks hold."""
+    """Run the query one way and read the rows of its sinks."""
     folder.mkdir(parents=True, exist_ok=True)
     slices = way.slices
     if way.killed_at is not None:
         killed = run_killed(build, folder, way)
-        assert killed, f"the engine was to die at {way.killed_at} of epoch {way.killed_in_epoch}, but did not"
+        assert killed, (
+            f"the engine did not come to {way.killed_at} of epoch {way.killed_in_epoch}, where it should die"
+        )
         slices = way.resumed_slices
     settings = _settings(folder, way.epoch_units, slices, way.checkpoint_every)
     Engine(build(folder / "out"), settings, spark).run()
@@ -88,7 +89,7 @@ def run_way(build: Build, folder: Path, spark: SparkSession, way: Way) -> Rows:
 
 
 def run_killed(build: Build, folder: Path, way: Way) -> bool:
-    """Run the query in a process of its own until it is killed; False if it came to its end instead."""
+    """Run the query in a process of its own until it is killed; False if it ended instead."""
     (folder / "build.pickle").write_bytes(cloudpickle.dumps(build))
     environment = os.environ | {"PENSTOCK_KILL_AT": f"{way.killed_at}:{way.killed_in_epoch}"}
     process = subprocess.run(
@@ -112,7 +113,7 @@ def run_killed(build: Build, folder: Path, way: Way) -> bool:
 
 
 def child(folder: str, *cut: str) -> None:
-    """The process that is to be killed: builds the query and runs it."""
+    """Build and run the query, in the process that will be killed."""
     build: Build = cloudpickle.loads((Path(folder) / "build.pickle").read_bytes())
     Engine(build(Path(folder) / "out"), _settings(Path(folder), *map(int, cut))).run()
 

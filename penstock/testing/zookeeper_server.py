@@ -1,7 +1,6 @@
-"""A real ZooKeeper on the loopback interface, for tests: from the Debian package `zookeeper`, in a folder of its own.
+"""Start a real ZooKeeper on the loopback interface for tests, from the Debian package `zookeeper`.
 
-Receives an empty folder, and another address of this machine where one is wanted; hands `address:port`. It can be
-stopped and started again on what it has kept.
+Guarantees: after a stop or a kill it restarts with its data.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def why_not() -> str | None:
 
 
 class ZooKeeperServer:
-    """A server that is started, and may be stopped, killed and started again. To be stopped."""
+    """A server in an empty folder, on the loopback address or another one of this machine. To be stopped at the end."""
 
     def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         self._folder, self._address = folder, address
@@ -52,12 +51,12 @@ class ZooKeeperServer:
 
     @property
     def hosts(self) -> str:
-        """Where it listens."""
+        """The server's `address:port`."""
         return f"{self._address}:{self._port}"
 
     @property
     def pid(self) -> int:
-        """Its process, for tests that pause it."""
+        """The id of its process, for tests that pause it."""
         assert self._process is not None
         return self._process.pid
 
@@ -80,7 +79,7 @@ class ZooKeeperServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it, as a crash would."""
+        """Kill it, as a crash does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -88,8 +87,8 @@ class ZooKeeperServer:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection((self._address, self._port), timeout=1) as asked:
-                asked.sendall(b"srvr")
-                return b"Mode:" in asked.makefile("rb").read()
+            with socket.create_connection((self._address, self._port), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode:" in connection.makefile("rb").read()
         except OSError:
             return False

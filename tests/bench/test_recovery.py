@@ -17,7 +17,7 @@ from bench.recovery_load import Feeder, query
 from bench.recovery_unit import Kill, LoadedUnit, outage
 from penstock.ha.cost import CostWeights, Use
 from penstock.ha.history import Load
-from penstock.ha.processes import taken
+from penstock.ha.process_usage import measure_usage
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.testing.inline import run_inline
 
@@ -59,7 +59,7 @@ def test_the_load_has_results_once_visitors_come_again(tmp_path: Path) -> None:
 
 
 def test_what_a_session_takes_is_seen() -> None:
-    mine = taken(os.getsid(0))
+    mine = measure_usage(os.getsid(0))
     assert mine.cpu_seconds > 0
     assert mine.memory_bytes > 1e6
 

@@ -46,7 +46,7 @@ def lived(
                     if text := said.pop(engine.next_epoch, ""):
                         jobs.say(text)
                     more = engine.step() is not None
-                engine.runner.settle()
+                engine.runner.checkpoint()
         except kit.Killed:
             pass
         told = {

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
-from penstock.sql import define
+from penstock.sql import connectors
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
 from tests.catalogue.test_epoch_failures import STAY, life
@@ -102,7 +102,7 @@ def test_a_sink_of_an_unknown_kind_breaks_its_job_alone(
     with kit.running(tmp_path / "s", kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
         _epochs(engine, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(define, "_SINKS", {n: s for n, s in define._SINKS.items() if n != "jsonl"})
+        patched.setattr(connectors, "_SINKS", {n: s for n, s in connectors._SINKS.items() if n != "jsonl"})
         with kit.running(tmp_path / "s", kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
             assert life(jobs, "out") == "failed"
             assert "jsonl" in str(jobs.catalogue.jobs["out"].master.error)

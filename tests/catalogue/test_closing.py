@@ -18,7 +18,7 @@ from penstock.epoch.admission import Admission
 from penstock.epoch.emission_limit import Closing
 from penstock.epoch.kill_points import STEPS
 from penstock.epoch.runner import EpochReport
-from penstock.operators.job_windows import LOTS
+from penstock.operators.job_windows import CLOSING_BATCHES
 from penstock.settings import Settings
 from tests.catalogue import kit
 from tests.operators.harness import Holding
@@ -77,7 +77,7 @@ def test_every_lot_in_an_epoch_of_its_own(units: int, straight: dict[str, Any], 
     assert kit.told(reports) == straight
     (occupied,) = {due.lots for report in reports for due in report.due.values()}
     assert len(occupied) == 7, "six jobs and a ranked one, whose windows do not overlap"
-    assert lots_told(reports) == {0, LOTS, *(lot + 1 for lot in occupied[:-1])}
+    assert lots_told(reports) == {0, CLOSING_BATCHES, *(lot + 1 for lot in occupied[:-1])}
     assert len({report.watermark for report in reports}) > 10, "one instant after the other"
 
 
@@ -159,7 +159,7 @@ def test_a_window_that_was_told_ahead_is_not_open_any_more(straight: dict[str, A
         reports: list[EpochReport] = []
         while (
             not reports
-            or not 0 < reports[-1].due["clicks"].ahead < LOTS
+            or not 0 < reports[-1].due["clicks"].ahead < CLOSING_BATCHES
             or not kit.told(reports).keys() & {*names}
         ):
             report = running.step()

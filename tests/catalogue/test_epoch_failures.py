@@ -18,7 +18,7 @@ from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.program import Program
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 from tests.catalogue import kit
@@ -312,7 +312,7 @@ def test_an_engine_that_wakes_after_another_took_over_fails_no_job(
 
     def paused(self: Any, *said: Any) -> Any:
         if step == "epoch" or isinstance(said[0][0], FailJob):
-            Ground(state / "generations").take()  # what an engine does first that takes over
+            FencedDirectory(state / "generations").take_over()  # what an engine does first that takes over
         return before[step](self, *said)
 
     sql = f"{STAY}; CREATE JOB bad AS {FAILING['column']}"

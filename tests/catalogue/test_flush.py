@@ -55,10 +55,10 @@ def test_open_windows_are_told_as_they_stand(size: int, every: int, together: bo
         jobs,
         engine,
     ):
-        for upto in range(20, 201, 20):
+        for end in range(20, 201, 20):
             if together:
                 jobs.say("FLUSH JOB told")
-            log.add("p", *lines[upto - 20 : upto])
+            log.add("p", *lines[end - 20 : end])
             rows = kit.told(list(engine.steps()))
             if not together:
                 jobs.say("FLUSH JOB told")
@@ -69,7 +69,7 @@ def test_open_windows_are_told_as_they_stand(size: int, every: int, together: bo
                 # what is closed now is told to both
                 found_early = sorted(_less(rows.get("told", []), rows.get("quiet", [])))
                 rows["told"] = rows.get("quiet", [])
-            assert found_early == _open(found[:upto], size, every)
+            assert found_early == _open(found[:end], size, every)
             flushed += len(found_early)
             for name, mine in rows.items():
                 told[name] += mine
@@ -113,10 +113,10 @@ def test_open_sessions_are_told_as_they_stand(step: int, together: bool, tmp_pat
     told: dict[str, list[tuple[object, ...]]] = {"told": [], "quiet": []}
     flushed = 0
     with kit.running(tmp_path / "s", kit.of_log(log), SESSIONS, slices=lambda n: n % 3 + 1) as (jobs, engine):
-        for upto in range(step, 141, step):
+        for end in range(step, 141, step):
             if together:
                 jobs.say("FLUSH JOB told")
-            log.add("p", *lines[upto - step : upto])
+            log.add("p", *lines[end - step : end])
             rows = kit.told(list(engine.steps()))
             early = _less(rows.get("told", []), rows.get("quiet", []))
             rows["told"] = rows.get("quiet", [])
@@ -126,7 +126,7 @@ def test_open_sessions_are_told_as_they_stand(step: int, together: bool, tmp_pat
                 said = kit.told(list(engine.steps()))
                 assert said.keys() <= {"told"}
                 early = said.get("told", [])
-            assert sorted(early) == _open_sessions(found[:upto])
+            assert sorted(early) == _open_sessions(found[:end])
             flushed += len(early)
             for name, mine in rows.items():
                 told[name] += mine

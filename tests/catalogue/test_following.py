@@ -26,7 +26,7 @@ def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_0
 def following(state: Path, stream: Stream, taken: int, **options: str) -> Program:
     follower = jobs(state, stream, **options)  # type: ignore[arg-type]
     follower.start(follows=True)
-    follower.open(StateDirectory(state).existing()["id"], lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
     return follower
 
 
@@ -70,7 +70,7 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     for _ in range(2):
         follower.record_failures(1, taken, {number: ERROR})
     follower.record_failures(2, taken, {number: ERROR})  # another epoch: counted anew
-    follower.forget_commands(taken)
+    follower.forget_commands_before(taken)
     follower.follow_commands(taken)
     assert entries(state) == before
     assert not (state / "failures").exists()

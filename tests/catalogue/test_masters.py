@@ -114,12 +114,12 @@ def test_every_entry_has_a_place_of_its_own_whoever_writes_and_folds(tmp_path: P
                     break
 
     def fold() -> None:
-        log, upto, catalogue = CommandLog(tmp_path), 0, Catalogue()
+        log, count, catalogue = CommandLog(tmp_path), 0, Catalogue()
         while not done.is_set():
             for (command,) in log.news() or ():
-                catalogue, upto = catalogue.after(command), upto + 1
-            if upto:
-                log.fold(upto, catalogue)
+                catalogue, count = catalogue.after(command), count + 1
+            if count:
+                log.fold(count, catalogue)
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     folder = threading.Thread(target=fold)

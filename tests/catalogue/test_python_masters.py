@@ -14,7 +14,7 @@ from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.program import Program
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.state.directory import StateDirectory
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
 from tests.catalogue.python_kit import Files, create, life
@@ -70,7 +70,7 @@ def test_an_engine_that_follows_and_then_leads_has_the_code(files: Files, tmp_pa
     taken = leader.commands
     follower = jobs(state, files)
     follower.start(follows=True)
-    follower.open(StateDirectory(state).existing()["id"], lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
     create(leader, "loud", files.write(LOUD))
     follower.follow_commands(leader.commands)
     assert "loud" in follower.plan(leader.commands).outputs
@@ -111,12 +111,12 @@ def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: 
 
 def test_an_engine_that_was_replaced_puts_no_code_in_place(files: Files, tmp_path: Path) -> None:
     bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
-    old, new = (Ground(tmp_path / "state" / "generations") for _ in range(2))
-    old.take()
+    old, new = (FencedDirectory(tmp_path / "state" / "generations") for _ in range(2))
+    old.take_over()
     store.put(bundle, old)
     assert store.get(bundle.digest).files.keys() == {"app.py", "marks.py"}
     store.keep_only([], grace_seconds=0)
-    new.take()
+    new.take_over()
     with pytest.raises(ExternalError, match="FENCED"):
         store.put(bundle, old)
     assert not store.has(bundle.digest)

@@ -72,7 +72,7 @@ class Case:
                         if act := left.pop(engine.next_epoch, None):
                             act(jobs)
                         more = engine.step() is not None
-                    engine.runner.settle()
+                    engine.runner.checkpoint()
             except kit.Killed:
                 assert kill is not None
                 kill = None
@@ -187,7 +187,7 @@ def test_a_repeated_epoch_runs_the_code_it_ran_before(files: Files, tmp_path: Pa
             first = engine.step()
             assert first is not None
             list(engine.steps())
-            engine.runner.settle()
+            engine.runner.checkpoint()
         assert repeats or step == "committed"
         told = [one for one in case.told("coming") if one[0] <= 4]
         assert told == [one for one in expected if one[0] <= 4], step

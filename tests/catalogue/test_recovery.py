@@ -108,7 +108,7 @@ def test_a_jobs_recovery_can_be_changed(straight: Told, tmp_path: Path) -> None:
         assert jobs.versions("holes")[-1][1].did == "recovery precise"
         assert unpacked(packed(jobs.catalogue)) == jobs.catalogue
         assert jobs.catalogue.jobs["holes"].version == 1, "nothing else of it has changed"
-        engine.runner.settle()
+        engine.runner.checkpoint()
     lived(tmp_path, ("sliced", 8))
     found, back = lived(tmp_path)
     assert found["holes"] == straight["holes"]

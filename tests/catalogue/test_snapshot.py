@@ -39,7 +39,7 @@ from penstock.catalogue.snapshot import packed, unpacked
 from penstock.errors import InternalError, UserError
 from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
-from penstock.state.rollback import rolled_back
+from penstock.state.rollback import roll_back
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
 
@@ -193,12 +193,12 @@ def test_one_can_go_back_to_every_epoch_that_is_kept(back: int, tmp_path: Path) 
     _, catalogue = _run(tmp_path, found, fold_after=1, restarts=False)
     state = StateDirectory(tmp_path)
     before = {p.name: p.read_bytes() for p in (tmp_path / "results").iterdir()}
-    target = state.epochs()[back]
+    target = state.manifests.epochs()[back]
     for path in (tmp_path / "results").iterdir():
         if int(path.stem) > target:
             path.unlink()
-    with state.held():
-        rolled_back(state, target)
+    with state.locked():
+        roll_back(state, target)
     jobs = Program("test", tmp_path, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=1)
     engine = InlineEngine(jobs, tmp_path, epoch_units=10)
     list(engine.steps())

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.client import Told, connect
+from penstock.client import Result, connect
 from penstock.errors import PenstockError
 from penstock.ha.unit import Member, Unit, UnitRecord
 from tests.server.kit import until
@@ -129,7 +129,7 @@ class Listener:
     """Subscribes on a thread, for good."""
 
     def __init__(self, url: str, job: str) -> None:
-        self.told: list[Told] = []
+        self.results: list[Result] = []
         self.error: Exception | None = None
         self._url, self._job = url, job
         threading.Thread(target=self._listen, daemon=True).start()
@@ -138,14 +138,14 @@ class Listener:
         try:
             with connect(self._url) as client:
                 for one in client.subscribe(self._job, since=0):
-                    self.told.append(one)
+                    self.results.append(one)
         except Exception as error:
             self.error = error
 
     def numbers(self) -> list[int]:
-        """All that was told, as it came."""
+        """The rows of all results, in order."""
         assert self.error is None, self.error
-        return [row["n"] for one in list(self.told) for row in one.dicts()]
+        return [row["n"] for one in list(self.results) for row in one.dicts()]
 
 
 class Feeder:

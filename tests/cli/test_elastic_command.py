@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.commands import app
-from penstock.cli.elastic import load_manager
+from penstock.cli.scaling_options import load_manager
 from penstock.errors import UserError
 
 
@@ -50,7 +50,7 @@ def test_settings_may_be_repeated_or_listed(tmp_path: Path) -> None:
 
 
 def test_nothing_decided_is_told() -> None:
-    assert "nothing was decided" in said("--trace", "steady", "--hours", "0.2", "--noise", "0.1")
+    assert "no decisions" in said("--trace", "steady", "--hours", "0.2", "--noise", "0.1")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from penstock.cli import coordinator
 from penstock.cli.commands import main
 from penstock.cli.demo_show import Show
 from penstock.cli.load_app import load
-from penstock.cli.run import _write
+from penstock.cli.tables import write_file
 from penstock.errors import ExternalError, UserError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
@@ -30,18 +30,18 @@ def test_a_file_that_is_no_python_is_not_run(tmp_path: Path) -> None:
 
 def test_a_picture_that_cannot_be_written_is_told() -> None:
     with pytest.raises(ExternalError, match="FILE_UNWRITABLE"):
-        _write(Path("/proc/nowhere/plan.svg"), "")
+        write_file(Path("/proc/nowhere/plan.svg"), "")
 
 
 def test_a_show_that_does_not_go_on_or_ends_is_told(tmp_path: Path) -> None:
     show = Show(tmp_path, 10.0, None, lambda line: None)
     with pytest.raises(ExternalError, match=r"SHOW_STUCK.*the first walks"):
-        show._when("the first walks", lambda: None, 0.01)
+        show._wait_until("the first walks", lambda: None, 0.01)
     (tmp_path / "serve.log").write_text("one\nits last words\n")
     with subprocess.Popen([sys.executable, "-c", ""]) as show._process:
         show._process.wait(60)
         with pytest.raises(ExternalError, match=r"SHOW_ENDED.*its last words"):
-            show._when("the first walks", lambda: None, 60)
+            show._wait_until("the first walks", lambda: None, 60)
 
 
 @pytest.fixture
@@ -70,6 +70,6 @@ def test_a_coordinator_ends_with_the_state_it_followed(state: Path) -> None:
     directory = StateDirectory(state)
     facts = directory.claim("query", "any", None)
     host: Any = None  # where another follows the engine, nobody is told
-    with pytest.raises(ExternalError, match="STATE_BEGAN_ANEW"):
+    with pytest.raises(ExternalError, match="STATE_REPLACED"):
         coordinator._follow(None, host, directory, f"not {facts['id']}", threading.Event())
     directory.release()

@@ -63,10 +63,10 @@ def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
         forget(tmp_path)
     state = left_by_a_run(tmp_path / "state")
     (state / "thesis.txt").write_text("all of it")
-    with pytest.raises(UserError, match=r"it holds thesis\.txt too"):
+    with pytest.raises(UserError, match=r"it also holds thesis\.txt"):
         forget(state)
     (state / "thesis.txt").rename(state / ".hidden")
-    with pytest.raises(UserError, match=r"it holds \.hidden too"):
+    with pytest.raises(UserError, match=r"it also holds \.hidden"):
         forget(state)
     (state / ".hidden").unlink()
     link = tmp_path / "link"
@@ -79,7 +79,7 @@ def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
 
 def test_a_state_directory_in_use_is_left(tmp_path: Path) -> None:
     state = left_by_a_run(tmp_path / "state")
-    with StateDirectory(state).held(), pytest.raises(ExternalError, match="STATE_IN_USE"):
+    with StateDirectory(state).locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
         forget(state)
     assert (state / "penstock.json").exists()
 

@@ -90,4 +90,4 @@ def test_what_is_wrong_is_refused(
 
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert left("simulate", *SHORT, "--svg", str(tmp_path / "no" / "where.svg")) == 3
-    assert "[CANNOT_WRITE]" in capsys.readouterr().err
+    assert "[FILE_UNWRITABLE]" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_a_run_ends_cleanly_at_ctrl_c_and_the_next_one_goes_on_without_counting_
     assert "counted stopped after" in out
     assert "starting Spark" in out
     state = StateDirectory(tmp_path / ".penstock" / "counted")
-    events = state.latest().counters["events"]
+    events = state.manifests.latest().counters["events"]
     assert 0 < events < TOTAL
     before = rows(tmp_path / "out")
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from penstock.cli import run_view as view
-from penstock.cli.run_view import Lines, Screen, view_for
+from penstock.cli.run_view import LineView, ScreenView, view_for
 
 
 class Engine:
@@ -30,7 +30,7 @@ def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.Monk
     monkeypatch.setattr(view, "LONG_SECONDS", 0.2)
     engine: Any = Engine()
     out = io.StringIO()
-    with Lines(engine, Console(file=out, width=200)) as lines:
+    with LineView(engine, Console(file=out, width=200)) as lines:
         lines.phase("running")
         _until(lambda: out.getvalue().count("epoch 3 has been under way for") >= 2)
         engine.last_epoch = 3
@@ -42,7 +42,7 @@ def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.Monk
     assert told.splitlines()[0].endswith("ready")
 
 
-@pytest.mark.parametrize(("term", "kind"), [("xterm", Screen), ("", Screen), ("dumb", Lines)])
+@pytest.mark.parametrize(("term", "kind"), [("xterm", ScreenView), ("", ScreenView), ("dumb", LineView)])
 def test_only_a_terminal_with_cursor_movement_gets_the_live_screen(
     term: str, kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

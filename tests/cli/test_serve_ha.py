@@ -79,7 +79,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         assert client.create("seen", "SELECT n FROM clicks").says.startswith("created job seen")
         listener = Listener(unit.url, "seen")
         feeder = Feeder(lambda n: client.push("clicks", [event(n)]) and None)
-        unit.when(lambda: len(listener.told) >= 3)
+        unit.when(lambda: len(listener.results) >= 3)
         unit.when(lambda: unit.settled(ready))
         first = unit.record().leader
         assert first is not None
@@ -137,11 +137,11 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         last = later[change]
         assert later[change + 1 :] == [n for n in range(last + 1, given) if n % 3 == 0]
         kept = {one.epoch: one.dicts() for one in client.results("seen")}
-        assert [(one.epoch, one.dicts()) for one in listener.told] == sorted(kept.items())
+        assert [(one.epoch, one.dicts()) for one in listener.results] == sorted(kept.items())
 
         unit.when(lambda: client.status().events > 0 and client.status().backlog == {"clicks": 0})
         status = client.status()
-        assert status.epoch >= listener.told[-1].epoch
+        assert status.epoch >= listener.results[-1].epoch
         assert status.last_epoch_seconds is not None
         assert sum(one.events for one in client.epochs()) == status.events
         assert "penstock_events_total" in client.metrics()
@@ -190,7 +190,7 @@ def test_what_an_app_tells_is_served_whoever_leads(
     service, feeder = unit.start(), Feeder(append)
     with connect(unit.url, timeout_seconds=WAIT) as client:
         listener = Listener(unit.url, "seen")
-        unit.when(lambda: len(listener.told) >= 3)
+        unit.when(lambda: len(listener.results) >= 3)
         unit.when(lambda: unit.settled(ready))
         first = unit.record().leader or ""
         unit.kill(first)
@@ -207,7 +207,7 @@ def test_what_an_app_tells_is_served_whoever_leads(
         unit.when(lambda: max(listener.numbers()) >= given - 1)
         assert listener.numbers() == list(range(given)), "each once, in order"
         told = [(one.epoch, one.dicts()) for one in client.results("seen")]
-        assert [(one.epoch, one.dicts()) for one in listener.told] == told
+        assert [(one.epoch, one.dicts()) for one in listener.results] == told
         delivered = [
             json.loads(line)["n"]
             for path in sorted((tmp_path / "out").glob("epoch-*.jsonl"))

@@ -58,7 +58,7 @@ class Asker:
 
 
 def rows(listener: Listener) -> list[dict[str, Any]]:
-    return [row for one in list(listener.told) for row in one.dicts()]
+    return [row for one in list(listener.results) for row in one.dicts()]
 
 
 def test_a_killed_primary_on_spark_costs_the_clients_of_a_served_unit_nothing(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_killed_primary_on_spark_costs_the_clients_of_a_served_unit_nothing(tm
             client.create("sums", "SELECT COUNT(*) AS c, SUM(n) AS s FROM clicks WINDOWING 10 SECONDS")
             listener, sums = Listener(unit.url, "seen"), Listener(unit.url, "sums")
             feeder = Feeder(lambda n: client.push("clicks", [event(n)]) and None)
-            unit.when(lambda: len(listener.told) >= 3)
+            unit.when(lambda: len(listener.results) >= 3)
             asker = Asker(f"{unit.url}/jobs/seen/answer")
             unit.when(lambda: unit.settled("following"))
             first = unit.record().leader or ""
@@ -108,7 +108,7 @@ def test_a_killed_primary_on_spark_costs_the_clients_of_a_served_unit_nothing(tm
             wanted = [{"c": 10, "s": sum(range(start, start + 10))} for start in starts]
             assert rows(sums) == wanted, "the follower had the state"
             assert [(one.epoch, one.dicts()) for one in client.results("seen")] == [
-                (one.epoch, one.dicts()) for one in listener.told
+                (one.epoch, one.dicts()) for one in listener.results
             ]
             assert asker.answers == sorted(asker.answers)
             assert asker.answers, "answers went on"

@@ -61,19 +61,19 @@ def called(*arguments: str | Path) -> int:
 
 def spoil(state: StateDirectory) -> int:
     """Change a byte of a run that only the last epochs need; returns the last epoch without it."""
-    epochs = state.epochs()
-    newest = max(state.manifest(epochs[-1]).runs() - state.manifest(epochs[-3]).runs())
+    epochs = state.manifests.epochs()
+    newest = max(state.manifests.read(epochs[-1]).runs() - state.manifests.read(epochs[-3]).runs())
     path = state.runs / newest
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    return max(epoch for epoch in epochs if newest not in state.manifest(epoch).runs())
+    return max(epoch for epoch in epochs if newest not in state.manifests.read(epoch).runs())
 
 
 def test_ls_tells_every_kept_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("ls", run / "state") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(StateDirectory(run / "state").epochs())
+    assert len(lines) == 1 + len(StateDirectory(run / "state").manifests.epochs())
     assert f"{EVENTS:,}" in lines[-1]
     assert "the end" in lines[-1]
 
@@ -91,7 +91,7 @@ def test_show_tells_collections_and_shows_rows(run: Path, capsys: pytest.Capture
 
 def test_a_whole_state_verifies(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("verify", run / "state") == 0
-    assert "kept epochs are whole" in capsys.readouterr().out
+    assert "retained epochs are intact" in capsys.readouterr().out
 
 
 def test_what_is_no_state_directory_is_told(tmp_path: Path) -> None:
@@ -104,45 +104,45 @@ def test_a_damaged_run_is_found_and_after_a_rollback_the_same_results_are_made_a
 ) -> None:
     state = StateDirectory(run / "state")
     straight = {path.name: path.read_bytes() for path in (run / "out").glob("*.jsonl")}
-    last, good = state.epochs()[-1], spoil(state)
+    last, good = state.manifests.epochs()[-1], spoil(state)
     assert called("verify", run / "state") == 4
     told = capsys.readouterr()
     assert "its checksum does not match" in told.out
-    assert f"the last good epoch is {good}" in told.err
+    assert f"the last intact epoch is {good}" in told.err
 
     assert called("rollback", run / "state") == 0
-    assert f"Back at epoch {good}." in capsys.readouterr().out
-    assert state.epochs()[-1] == good
+    assert f"Rolled back to epoch {good}." in capsys.readouterr().out
+    assert state.manifests.epochs()[-1] == good
     assert called("verify", run / "state") == 0
 
     for epoch in range(good + 1, last + 1):  # what the sinks already had is made again, not remembered
         (run / "out" / f"epoch-{epoch:012d}.jsonl").unlink(missing_ok=True)
     assert ran(run, spark) == straight
-    assert state.epochs()[-1] == last
+    assert state.manifests.epochs()[-1] == last
 
 
 def test_one_can_go_back_to_the_very_beginning(run: Path, spark: SparkSession) -> None:
     straight = {path.name: path.read_bytes() for path in (run / "out").glob("*.jsonl")}
     assert called("rollback", run / "state", "--to", "-1") == 0
-    assert StateDirectory(run / "state").epochs() == []
+    assert StateDirectory(run / "state").manifests.epochs() == []
     shutil.rmtree(run / "out")
     assert ran(run, spark) == straight
 
 
 def test_a_rollback_to_what_is_not_kept_changes_nothing(run: Path) -> None:
-    before = StateDirectory(run / "state").epochs()
+    before = StateDirectory(run / "state").manifests.epochs()
     assert called("rollback", run / "state", "--to", "999") == 2
-    assert StateDirectory(run / "state").epochs() == before
+    assert StateDirectory(run / "state").manifests.epochs() == before
 
 
 def test_a_rollback_waits_for_no_engine_but_refuses_beside_one(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with StateDirectory(run / "state").held():
+    with StateDirectory(run / "state").locked():
         assert called("rollback", run / "state", "--to", "1") == 3
     assert "STATE_IN_USE" in capsys.readouterr().err
 
 
 def test_a_whole_state_has_nothing_to_take_back(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("rollback", run / "state") == 0
-    assert "Nothing to take back" in capsys.readouterr().out
+    assert "Nothing to roll back" in capsys.readouterr().out

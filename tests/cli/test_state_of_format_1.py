@@ -34,19 +34,19 @@ def test_it_can_be_looked_at_and_checked(
     assert called("verify", place) == 0
     assert called("show", place) == 0
     assert "1-aggregation" in capsys.readouterr().out  # as it is on disk
-    assert StateDirectory(place).existing()["format"] == 1
+    assert StateDirectory(place).read_existing_facts()["format"] == 1
 
 
 def test_an_upgraded_one_goes_back_to_what_the_older_penstock_wrote(
     one: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, place = case.given_of(tmp_path), tmp_path / "state"
-    before = StateDirectory(place).epochs()[-1]
+    before = StateDirectory(place).manifests.epochs()[-1]
     lives.live(one.build(given), place, epochs=1, epoch_units=5)
     assert called("verify", place) == 0
     assert called("show", place) == 0
     assert "1-time-window-aggregate" in capsys.readouterr().out
     assert called("rollback", place, "--to", str(before)) == 0
-    assert StateDirectory(place).epochs()[-1] == before
+    assert StateDirectory(place).manifests.epochs()[-1] == before
     one.rest(given, tmp_path)
     assert differences(archive.read_rows(tmp_path / "expected"), case.found(tmp_path)) == {}

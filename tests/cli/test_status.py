@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.commands import app as cli
 from penstock.cli.scaling_options import following, load_manager
-from penstock.cli.status import drawn
+from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import socket_of
@@ -26,7 +26,7 @@ from penstock.engine.status_server import StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics.epoch import EpochFigures
-from penstock.server.engine_question import asked
+from penstock.server.status_client import request_status
 from tests.cluster import driven, query
 
 
@@ -41,16 +41,16 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
             engine.meter.measured(engine.workers(), ["driver"])  # a period begins with the one before
         if report.epoch == 8:
             engine.meter._since -= 1.0
-            told.append(asked(tmp_path / "state"))
-            metrics.append(asked(tmp_path / "state", "metrics"))
+            told.append(request_status(tmp_path / "state"))
+            metrics.append(request_status(tmp_path / "state", "metrics"))
 
     with StatusServer(engine):
         engine.run(watch)
         (said,) = told
     assert said["name"] == "driven"
     assert said["epoch"] == 7, "the last one that has ended"
-    assert set(said["sub_queries"]) == {"scan", *engine.plan.subqueries}
-    for name in engine.plan.subqueries:
+    assert set(said["sub_queries"]) == {"scan", *engine.plan.stages}
+    for name in engine.plan.stages:
         one = said["sub_queries"][name]
         assert one["rows_per_second"] > 0
         assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
@@ -63,9 +63,9 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
     shown = at_width(140, said)
     assert "driven" in shown
-    assert all(name in shown for name in engine.plan.subqueries)
+    assert all(name in shown for name in engine.plan.stages)
     with pytest.raises(ExternalError) as gone:
-        asked(tmp_path / "state")
+        request_status(tmp_path / "state")
     assert gone.value.condition == "ENGINE_NOT_RUNNING"
 
 
@@ -78,8 +78,8 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     assert len(recent.since(0)) == KEPT_EPOCHS
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
     with StatusServer(engine, recent):
-        (told,) = asked(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
-        assert asked(tmp_path / "state", "epochs 1000000") == []
+        (told,) = request_status(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
+        assert request_status(tmp_path / "state", "epochs 1000000") == []
     of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
     assert EpochFigures.from_plain(told) == of_report.figures
     assert of_report.figures.rows == {"a": 2}
@@ -90,7 +90,7 @@ def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -
     with LineServer.at(path, "old", lambda line: b"1"):
         new = LineServer.at(path, "new", lambda line: b"2")
         new.__enter__()
-    assert asked(tmp_path) == 2
+    assert request_status(tmp_path) == 2
     new.__exit__(None, None, None)
     assert not os.path.exists(path)
 
@@ -126,7 +126,7 @@ def test_decisions_are_shown_with_their_reasons() -> None:
 
 def at_width(width: int, said: dict[str, Any]) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(drawn(said, width))
+    console.print(draw_status(said, width))
     return console.export_text()
 
 
@@ -190,7 +190,7 @@ def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
     (row,) = [line.split() for line in shown.splitlines() if line.startswith("3 ")]
     assert row == ["3", "1", "–", "–", "rehearses"]
     assert "leaves" in shown
-    assert "nothing was decided so far" in shown
+    assert "no decisions so far" in shown
 
 
 def test_measurements_that_are_old_are_told_to_be() -> None:
@@ -245,8 +245,8 @@ class Mine:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "holds 0 managers"),
-        (MANAGER + MANAGER.replace("Mine", "Other"), "holds 2"),
+        ("", "has 0 managers"),
+        (MANAGER + MANAGER.replace("Mine", "Other"), "has 2"),
         ("1/0", "ZeroDivision"),
     ],
 )
@@ -286,9 +286,9 @@ def test_a_sample_tells_what_an_epoch_costs_and_what_an_event(tmp_path: Path) ->
     told = CliRunner().invoke(cli, ["plan", str(tmp_path / "app.py"), "--sample", "8s", "--master", "inline"])
     assert told.exit_code == 0, told.output
     title, *rows = [line.split() for line in told.output.splitlines()]
-    assert " ".join(title).startswith("sub-query ms an epoch µs an event cores at")
+    assert " ".join(title).startswith("stage ms per epoch µs per event cores at")
     assert rows[0][0] == "scan"
-    assert "begin with 1 executor" in told.output
+    assert "start with 1 executor" in told.output
 
 
 @pytest.mark.spark

@@ -9,8 +9,8 @@ from typing import Any, cast
 import penstock as ps
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import AddJob, FailJob
-from penstock.cli.run_view import Lines, backlog
-from penstock.cli.summary import failed_jobs, places, warning
+from penstock.cli.run_view import LineView, backlog
+from penstock.cli.summary import failed_jobs, result_lines, warning
 from penstock.epoch.run_summary import Run
 from penstock.testing.inline import run_inline
 from tests.regressions.harness import ev, stream
@@ -28,7 +28,9 @@ def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> Run:
 def test_all_dead(tmp_path: Path) -> None:
     told = warning(ended([ev(0, n="many"), ev(1, n="more")], tmp_path), tmp_path)
     assert told is not None
-    assert "WARNING: nothing that was read could be used: 2 dead; the first: clicks: column n: 'many'" in told
+    assert (
+        "WARNING: none of the records read could be used: 2 dead; the first: clicks: column n: 'many'" in told
+    )
 
 
 def test_all_late(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_some_are_good(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_of_the_reason(tmp_path: Path) -> None:
-    assert warning(Run(bad=3), tmp_path) == "WARNING: nothing that was read could be used: 3 dead"
+    assert warning(Run(bad=3), tmp_path) == "WARNING: none of the records read could be used: 3 dead"
 
 
 def test_the_backlog_names_its_streams() -> None:
@@ -54,7 +56,7 @@ def test_the_backlog_names_its_streams() -> None:
     )
     assert list(backlog(cast(Any, engine))) == [("clicks", 0, "bytes"), ("bills", 7, "bytes")]
     report = SimpleNamespace(epoch=3, state_bytes=0)
-    line = Lines(cast(Any, engine), cast(Any, None))._line(cast(Any, report))
+    line = LineView(cast(Any, engine), cast(Any, None))._line(cast(Any, report))
     assert "backlog clicks 0 B" in line
     assert "backlog bills 7 B" in line
 
@@ -70,7 +72,7 @@ def test_many_sinks_are_counted() -> None:
     def lines(count: int) -> list[tuple[str, str]]:
         sink = SimpleNamespace(describe=lambda: "the console")
         outputs = {f"o{n}": SimpleNamespace(name=f"o{n}", sinks=(sink, sink)) for n in range(count)}
-        return places(cast(Any, SimpleNamespace(outputs=outputs)))
+        return result_lines(cast(Any, SimpleNamespace(outputs=outputs)))
 
     assert lines(10) == [(f"results o{n // 2}", "the console") for n in range(20)]
     assert lines(200) == [("results", "in 400 sinks of 200 outputs")]
@@ -85,4 +87,4 @@ def test_jobs_that_failed_are_told_at_a_start() -> None:
             catalogue = catalogue.after(FailJob(f"j{number}", 1, "no size()"))
     lines = failed_jobs(catalogue).split("\n")
     assert lines[0] == "job j1 has failed: no size()"
-    assert lines[5:] == ["and 2 more; `penstock jobs list` has all"]
+    assert lines[5:] == ["and 2 more; `penstock jobs list` shows all"]

@@ -12,8 +12,8 @@ from penstock.cli.commands import main
 from penstock.cli.unit import begun_unit
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.steering import Steering, settings_of
 from penstock.ha.unit import Recovery, Unit, UnitRecord, unit_name
+from penstock.ha.unit_controller import UnitController, settings_of
 from tests.metrics.text import parse
 
 APP = """
@@ -206,7 +206,7 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
             Scheme.active_replication, str(root), controlled=True, recoveries=(lost,), checkpoint_every=5
         )
     )
-    Steering(unit).look(unit.record(), {})
+    UnitController(unit).look(unit.record(), {})
     unit.close()
     code, text = said(capsys, "ha", "status", "--state", str(root))
     assert code == 0

@@ -1,4 +1,4 @@
-"""The client: every call, typed answers, the service's errors again."""
+"""The client: every call, typed replies, the service's errors again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def client(site: kit.Site) -> Iterator[Client]:
         yield found
 
 
-def test_looking(client: Client) -> None:
+def test_reads(client: Client) -> None:
     assert client.status().events == 100
     assert [stream.name for stream in client.streams()] == ["clicks"]
     (job,) = client.jobs()
@@ -38,7 +38,7 @@ def test_looking(client: Client) -> None:
     assert client.dead_letters("clicks") == client.late_events("clicks") == []
 
 
-def test_asking(client: Client, site: kit.Site) -> None:
+def test_results(client: Client, site: kit.Site) -> None:
     rows = client.ask("pages")
     assert rows.schema == {"page": pl.String, "n": pl.Int64}
     answer = client.answer("pages")
@@ -50,7 +50,7 @@ def test_asking(client: Client, site: kit.Site) -> None:
     client.create("new", "SELECT page FROM clicks WHERE status = 999")
     assert client.answer("new") is None
     assert client.ask("new").is_empty()
-    assert [told.epoch for told in client.results("pages")] == [0]
+    assert [result.epoch for result in client.results("pages")] == [0]
 
 
 def test_commands(client: Client, site: kit.Site) -> None:
@@ -132,5 +132,14 @@ def test_importing_the_client_imports_neither_spark_nor_the_server() -> None:
     code = (
         "import sys, penstock.client; print({'pyspark', 'py4j', 'fastapi', 'uvicorn'} & sys.modules.keys())"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "set()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_former_name_of_a_result_warns() -> None:
+    import penstock.client
+
+    with pytest.warns(DeprecationWarning, match="Result"):
+        assert penstock.client.Told is penstock.client.Result
+    with pytest.raises(AttributeError):
+        _ = penstock.client.Nothing

@@ -1,4 +1,4 @@
-"""Errors of the client that need an answer no Penstock gives."""
+"""Errors of the client for responses that no Penstock sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Other(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_answer_of_another_server_is_told() -> None:
+def test_a_response_of_another_server_is_an_error() -> None:
     with HTTPServer(("127.0.0.1", 0), _Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with (

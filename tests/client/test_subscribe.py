@@ -1,4 +1,4 @@
-"""A client's subscription: nothing missed and nothing twice, whatever becomes of the connection or the service."""
+"""A client's subscription: nothing missed and nothing twice, whatever happens to the connection or the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Told, connect
+from penstock.client import Result, connect
 from penstock.errors import UserError
 from penstock.server.limits import Limits
 from tests.server import kit
@@ -23,12 +23,12 @@ def test_as_an_iterator(state: Path) -> None:
         site.epochs(4)
         subscription = client.subscribe("seen", since=2)
         found = iter(subscription)
-        assert [told.epoch for told in islice(found, 3)] == [2, 3, 4]
+        assert [result.epoch for result in islice(found, 3)] == [2, 3, 4]
         site.epochs(1)
-        told = next(found)
-        assert (told.job, told.epoch, subscription.epoch, len(told)) == ("seen", 5, 5, 1)
-        assert str(told.rows.schema["ts"]) == "Datetime(time_unit='us', time_zone='UTC')"
-        assert told.rows.equals(client.ask("seen"))
+        result = next(found)
+        assert (result.job, result.epoch, subscription.epoch, len(result)) == ("seen", 5, 5, 1)
+        assert str(result.rows.schema["ts"]) == "Datetime(time_unit='us', time_zone='UTC')"
+        assert result.rows.equals(client.ask("seen"))
         found.close()  # type: ignore[attr-defined]
         kit.until(lambda: client.status().subscribers == 0)
 
@@ -36,8 +36,8 @@ def test_as_an_iterator(state: Path) -> None:
 def test_as_an_asynchronous_iterator(state: Path) -> None:
     async def some(count: int) -> list[int]:
         found = []
-        async for told in client.subscribe("seen", since=0):
-            found.append(told.epoch)
+        async for result in client.subscribe("seen", since=0):
+            found.append(result.epoch)
             if len(found) == count:
                 return found
         raise AssertionError
@@ -59,13 +59,13 @@ def test_a_job_that_is_dropped_raises(state: Path) -> None:
 
 def test_it_lives_through_a_restart(state: Path) -> None:
     """The service ends and comes back on the same port, with the same state; then a client that was there goes on."""
-    told: list[Told] = []
+    results: list[Result] = []
     with contextlib.ExitStack() as stack:
         with kit.site(state, kit.ALL) as site:
             port = int(site.url.rsplit(":", 1)[1])
             client = stack.enter_context(connect(site.url))
             subscription = client.subscribe("seen", since=0)
-            listener = threading.Thread(target=lambda: told.extend(islice(subscription, 12)))
+            listener = threading.Thread(target=lambda: results.extend(islice(subscription, 12)))
             listener.start()
             site.epochs(5)
             kit.until(lambda: subscription.epoch == 5)
@@ -75,7 +75,7 @@ def test_it_lives_through_a_restart(state: Path) -> None:
                 site.log.add("p0", line)
                 site.running.step()
             listener.join(30)
-    assert [one.epoch for one in told] == list(range(1, 13))
+    assert [one.epoch for one in results] == list(range(1, 13))
 
 
 class Cutting:
@@ -122,7 +122,7 @@ def test_connections_that_break_in_the_middle_of_an_event(cutting: tuple[kit.Sit
     site.epochs(25)
     with connect(between.url) as client:
         found = list(islice(client.subscribe("seen", since=1), 25))
-    assert [told.epoch for told in found] == list(range(1, 26))
+    assert [result.epoch for result in found] == list(range(1, 26))
     assert between.cuts > 3
 
 
@@ -133,5 +133,5 @@ def test_one_that_was_dropped_for_being_slow_goes_on_from_what_is_kept(state: Pa
         seen = []
         for _ in range(5):
             site.epochs(10)
-            seen += [told.epoch for told in islice(found, 10)]
+            seen += [result.epoch for result in islice(found, 10)]
         assert seen == list(range(1, 51))

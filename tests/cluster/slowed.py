@@ -147,7 +147,7 @@ def owned(engine: Engine, executor: str) -> dict[str, int]:
     maps = engine.maps
     assert maps is not None
     places = [None if place is None else place.executor for place in maps.places]
-    return {sub: sum(places[slice_] == executor for slice_ in maps.of(sub)) for sub in engine.plan.subqueries}
+    return {sub: sum(places[slice_] == executor for slice_ in maps.of(sub)) for sub in engine.plan.stages}
 
 
 if __name__ == "__main__":

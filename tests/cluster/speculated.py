@@ -105,7 +105,7 @@ def main(folder: Path, url: str) -> None:
 
     run = Engine(build(folder / "out", attempts), settings, spark).run(watch)
     state = StateDirectory(folder / "state")
-    manifest = state.latest()
+    manifest = state.manifests.latest()
     seen = {
         "epochs": run.epochs,
         "events": run.events,

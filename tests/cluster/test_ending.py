@@ -25,28 +25,28 @@ def begun(tmp_path: Path) -> Iterator[Begin]:
         directory, mark = tmp_path / name, uuid.uuid4().hex
         directory.mkdir()
         marks.append(mark)
-        facts.written(directory, Facts(mark, "none", 1, 1024))
+        facts.write_facts(directory, Facts(mark, "none", 1, 1024))
         command = ["sleep", "60"]  # which has begun when it was started: a shell would first become it
         process = processes.start(command, dict(os.environ), f"{mark}/master", directory / "log", None)
         return LocalCluster(directory), process
 
     yield begin
     for mark in marks:
-        processes.kill(processes.marked(mark))
+        processes.kill(processes.find_marked(mark))
 
 
 def test_what_an_up_that_was_killed_has_started_is_ended(begun: Begin) -> None:
     cluster, process = begun("one")
     assert not cluster.status().alive
     assert cluster.down() == 1
-    assert not processes.alive(process)
+    assert not processes.is_alive(process)
     assert facts.read(cluster.directory) is None
 
 
 def test_a_cluster_in_another_directory_is_left_alone(begun: Begin) -> None:
     (one, first), (_, second) = begun("one"), begun("other")
     one.down()
-    assert (processes.alive(first), processes.alive(second)) == (False, True)
+    assert (processes.is_alive(first), processes.is_alive(second)) == (False, True)
 
 
 def test_what_is_left_of_a_cluster_must_be_ended_before_another_is_started(begun: Begin) -> None:
@@ -64,7 +64,7 @@ def test_one_command_at_a_time_changes_a_cluster(begun: Begin) -> None:
     with facts.changing(cluster.directory), pytest.raises(PenstockError) as failure:
         cluster.down()
     assert failure.value.condition == "CLUSTER_BUSY"
-    assert processes.alive(process)
+    assert processes.is_alive(process)
 
 
 def test_a_file_that_tells_of_no_cluster_is_named(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster import processes
-from penstock.cluster.facts import changing
+from penstock.cluster.facts import lock_cluster
 from penstock.errors import ExternalError, UserError
 
 
 def test_a_directory_that_cannot_be_written_is_told() -> None:
-    with pytest.raises(ExternalError, match="CLUSTER_UNWRITABLE"), changing(Path("/proc/no/cluster")):
+    with pytest.raises(ExternalError, match="CLUSTER_UNWRITABLE"), lock_cluster(Path("/proc/no/cluster")):
         pass
 
 

@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     mark = cluster.facts().id
     yield cluster
     cluster.down()
-    assert processes.marked(mark) == []
+    assert processes.find_marked(mark) == []
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.processes import Process, alive, end, identity, kill, marked, start
+from penstock.cluster.processes import Process, end, find_marked, find_process, is_alive, kill, start
 from penstock.errors import ExternalError
 
 pytestmark = pytest.mark.process
@@ -22,7 +22,7 @@ def mark() -> Iterator[str]:
     """A mark nobody else has; what carries it is gone after the test."""
     own = uuid.uuid4().hex
     yield own
-    kill(marked(own))
+    kill(find_marked(own))
 
 
 def started(mark: str, folder: Path, script: str, part: str = "part") -> Process:
@@ -38,33 +38,33 @@ def until(reached: object, deadline_seconds: float = 10) -> None:
 
 def test_a_process_is_known_by_number_and_beginning(mark: str, tmp_path: Path) -> None:
     process = started(mark, tmp_path, "exec sleep 60")
-    assert alive(process)
-    assert identity(process.pid) == process
+    assert is_alive(process)
+    assert find_process(process.pid) == process
     stranger = replace(process, began="another time")
-    assert not alive(stranger)
+    assert not is_alive(stranger)
     kill([stranger])
     end([stranger], 0.1)
-    assert alive(process), "the number alone is not enough"
+    assert is_alive(process), "the number alone is not enough"
     end([process])
-    assert not alive(process)
+    assert not is_alive(process)
 
 
 def test_all_that_a_process_started_is_found_by_the_mark(mark: str, tmp_path: Path) -> None:
     process = started(mark, tmp_path, "sleep 60 & sleep 60 & wait")
     other = started(mark, tmp_path, "exec sleep 60", "other")
-    until(lambda: len(marked(f"{mark}/part")) == 3)
+    until(lambda: len(find_marked(f"{mark}/part")) == 3)
     kill([process])
-    assert len(marked(f"{mark}/part")) == 2, "children stay behind, and are still found"
-    assert marked(f"{mark}/othe") == []
-    kill(marked(f"{mark}/part"))
-    assert marked(mark) == [other]
+    assert len(find_marked(f"{mark}/part")) == 2, "children stay behind, and are still found"
+    assert find_marked(f"{mark}/othe") == []
+    kill(find_marked(f"{mark}/part"))
+    assert find_marked(mark) == [other]
 
 
 def test_who_does_not_listen_is_killed_after_the_deadline(mark: str, tmp_path: Path) -> None:
     process = started(mark, tmp_path, "trap '' TERM; echo ready; while :; do sleep 0.05; done")
     until(lambda: "ready" in (tmp_path / "log").read_text())
     end([process], 0.3)
-    assert not alive(process)
+    assert not is_alive(process)
 
 
 def test_a_process_is_pinned_and_so_are_those_it_starts(mark: str, tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.topology import Processor, parsed_list, pins, read, written_list
+from penstock.cluster.topology import (
+    Processor,
+    choose_processors,
+    format_cpu_list,
+    parse_cpu_list,
+    read_processors,
+)
 from penstock.errors import ExternalError, UserError
 
 
@@ -25,7 +31,7 @@ def tree(root: Path, processors: list[tuple[int, int, int, int]], online: str) -
     (root / "cpu" / "online").write_text(online + "\n")
     for node, numbers in by_node.items():
         (root / "node" / f"node{node}").mkdir(parents=True)
-        (root / "node" / f"node{node}" / "cpulist").write_text(written_list(numbers) + "\n")
+        (root / "node" / f"node{node}" / "cpulist").write_text(format_cpu_list(numbers) + "\n")
     return root
 
 
@@ -43,16 +49,16 @@ def small(tmp_path: Path) -> Path:
 
 
 def dealt(root: Path, how: str, workers: int, cores: int, allowed: set[int] | None = None) -> list[set[int]]:
-    processors, found = read(root, allowed), list[frozenset[int]]()
+    processors, found = read_processors(root, allowed), list[frozenset[int]]()
     for _ in range(workers):
-        pinned = pins(processors, how, cores, found)  # type: ignore[arg-type]
+        pinned = choose_processors(processors, how, cores, found)  # type: ignore[arg-type]
         assert pinned is not None
         found.append(pinned)
     return [set(pinned) for pinned in found]
 
 
 def test_a_server_is_read_node_by_node(server: Path) -> None:
-    processors = read(server)
+    processors = read_processors(server)
     assert len(processors) == 16
     assert [p.number for p in processors if p.node == 1] == [4, 12, 5, 13, 6, 14, 7, 15]
     assert processors[0] == Processor(node=0, package=0, core=0, number=0)
@@ -82,7 +88,7 @@ def test_nodes_are_given_whole_and_in_turn(server: Path) -> None:
 def test_only_processors_that_are_allowed_and_online_are_dealt_out(server: Path) -> None:
     assert dealt(server, "cores", 2, 1, {5, 6, 13}) == [{5, 13}, {6}]
     (server / "cpu" / "online").write_text("0-7\n")
-    assert [p.number for p in read(server)] == list(range(8))
+    assert [p.number for p in read_processors(server)] == list(range(8))
 
 
 def test_a_machine_that_tells_little_is_pinned_all_the_same(tmp_path: Path) -> None:
@@ -92,26 +98,26 @@ def test_a_machine_that_tells_little_is_pinned_all_the_same(tmp_path: Path) -> N
 
 
 def test_no_pinning_pins_nothing(server: Path) -> None:
-    assert pins(read(server), "none", 1) is None
+    assert choose_processors(read_processors(server), "none", 1) is None
 
 
 def test_a_pinning_nobody_knows_is_refused(server: Path) -> None:
     with pytest.raises(UserError) as failure:
-        pins(read(server), "sockets", 1)  # type: ignore[arg-type]
+        choose_processors(read_processors(server), "sockets", 1)  # type: ignore[arg-type]
     assert failure.value.condition == "BAD_OPTION"
 
 
 def test_a_system_that_shows_no_processors_is_told(tmp_path: Path) -> None:
     with pytest.raises(ExternalError) as failure:
-        read(tmp_path)
+        read_processors(tmp_path)
     assert failure.value.condition == "TOPOLOGY_UNREADABLE"
     assert "--pin none" in str(failure.value)
 
 
 def test_this_machine_can_be_read() -> None:
-    assert read()
+    assert read_processors()
 
 
 @given(st.sets(st.integers(0, 300)))
 def test_a_list_is_read_as_it_is_written(numbers: set[int]) -> None:
-    assert parsed_list(written_list(numbers)) == sorted(numbers)
+    assert parse_cpu_list(format_cpu_list(numbers)) == sorted(numbers)

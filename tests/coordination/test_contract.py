@@ -21,7 +21,7 @@ class TestFileStore(CoordinationContract):
         return str(tmp_path / "store")
 
     @staticmethod
-    def opened(address: str) -> Store:
+    def open_store(address: str) -> Store:
         return FileStore(address)
 
 
@@ -31,5 +31,5 @@ class TestZooKeeperStore(CoordinationContract):
         return f"{zookeeper.hosts}/penstock/tests"
 
     @staticmethod
-    def opened(address: str) -> Store:
+    def open_store(address: str) -> Store:
         return ZooKeeperStore(address)

@@ -111,7 +111,7 @@ def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_wakes(
         end(first)
     assert written(tmp_path) == straight
     state = StateDirectory(tmp_path / "state")
-    writers = [state.manifest(epoch).generation for epoch in state.epochs()]
+    writers = [state.manifests.read(epoch).generation for epoch in state.manifests.epochs()]
     own = PAUSED_IN + (step == "committed")
     assert writers == [1] * own + [2] * (len(writers) - own)
 

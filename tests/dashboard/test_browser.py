@@ -81,8 +81,8 @@ def write(page: Any, query: str) -> None:
 
 
 def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served, page: Any) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(f"{served.url}/")
     seen(page, ".at-jobs", "pages.*running")
     page.locator(".at-rates canvas").first.wait_for()
@@ -90,9 +90,9 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     page.locator(".at-new").click()
     page.locator("input[aria-label=Name]").fill("errors")
     write(page, "SELECT status, COUNT(*) AS n FROM clikcs GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-do-said", "✗ line 1, column .*clikcs")
+    seen(page, ".at-do-message", "✗ line 1, column .*clikcs")
     write(page, "SELECT status, COUNT(*) AS n FROM clicks GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-do-said", "✓ created job errors")
+    seen(page, ".at-do-message", "✓ created job errors")
     assert "errors" not in [job["name"] for job in served.get("/jobs")], "only checked so far"
     page.locator(".at-do").click()
 
@@ -103,13 +103,13 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     seen(page, ".at-graph svg", "rows/s")
 
     write(page, "SELECT status, COUNT(*) AS n FROM clicks WHERE nope = 1 GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-do-said", "✗ .*nope")
+    seen(page, ".at-do-message", "✗ .*nope")
     assert page.locator(".at-do").is_disabled()
     write(
         page,
         "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= 400 GROUP BY status WINDOWING 1 SECONDS",
     )
-    seen(page, ".at-do-said", "✓ altered job errors; its state is kept")
+    seen(page, ".at-do-message", "✓ altered job errors; its state is kept")
     page.locator(".at-do").click()
     seen(page, ".at-versions", "altered.*kept.*status >= 400.*created")
     assert "status >= 400" in served.get("/jobs/errors")["query"]
@@ -123,7 +123,9 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     page.locator(".at-really").click()
     page.wait_for_url("**/ui/")
     assert "errors" not in [job["name"] for job in served.get("/jobs")]
-    elsewhere = [url for url in asked if not url.startswith((served.url, "data:", "blob:", "ws://127.0.0.1"))]
+    elsewhere = [
+        url for url in requested if not url.startswith((served.url, "data:", "blob:", "ws://127.0.0.1"))
+    ]
     assert elsewhere == [], "pages bring everything along"
 
 
@@ -137,13 +139,13 @@ def test_a_jobs_parameter_is_set(served: kit.Served, page: Any) -> None:
     assert field.input_value() == "200"
     assert page.locator(".at-set").is_disabled()
     field.fill("many")
-    seen(page, ".at-set-said", "✗ .*no number")
+    seen(page, ".at-set-message", "✗ .*no number")
     assert page.locator(".at-set").is_disabled()
     field.fill("400")
-    seen(page, ".at-set-said", "✓ altered job least; its state is kept")
+    seen(page, ".at-set-message", "✓ altered job least; its state is kept")
     assert served.get("/jobs/least")["parameters"] == {"least": 200}, "only checked so far"
     page.locator(".at-set").click()
-    seen(page, ".at-set-said", "^altered job least; its state is kept")
+    seen(page, ".at-set-message", "^altered job least; its state is kept")
     seen(page, ".at-versions", "altered.*kept")
     assert served.get("/jobs/least")["parameters"] == {"least": 400}
     assert field.input_value() == "400"
@@ -170,7 +172,7 @@ def test_what_could_not_be_read_is_shown_as_it_was(served: kit.Served, page: Any
 def test_buckets_are_shown(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/elasticity")
     page.locator(".at-heat canvas").first.wait_for()
-    seen(page, ".at-decisions", "no executors that could come and go")
+    seen(page, ".at-decisions", "cannot scale its executors")
 
 
 @pytest.mark.parametrize("shade", ["light", "dark"])
@@ -189,7 +191,7 @@ def test_pages_fit_a_phone(served: kit.Served, chromium: Any, shade: str) -> Non
 
 def test_an_engine_that_is_killed_is_seen_to_come_back(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/recovery")
-    seen(page, ".at-restarts", "It has never died")
+    seen(page, ".at-restarts", "No restart after a crash")
     before = served.get("/status")["epoch"]
     served.kill()
     served.start()
@@ -221,8 +223,8 @@ def test_elsewhere_one_logs_in_with_the_token(tmp_path: Any, chromium: Any) -> N
         cookie = next(one for one in context.cookies() if one["name"] == "penstock")
         assert cookie["httpOnly"]
         assert TOKEN not in cookie["value"]
-        carried = {"cookie": f"penstock={cookie['value']}"}
-        assert httpx.get(f"{served.url}/status", headers=carried).status_code == 401, "for pages only"
+        headers = {"cookie": f"penstock={cookie['value']}"}
+        assert httpx.get(f"{served.url}/status", headers=headers).status_code == 401, "for pages only"
         context.close()
     finally:
         served.end()

@@ -1,4 +1,4 @@
-"""What the controller of a unit thinks, on the page: its real estimates, beside what recoveries really took."""
+"""The page of estimates: the real controller's estimates of a unit, beside measured recoveries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.unit import facts, watched
+from penstock.cli import unit as unit_module
+from penstock.cli.unit import watched
 from penstock.dashboard import estimates, recovery
-from penstock.dashboard.board import Board
+from penstock.dashboard.backend import Backend
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Recovery
 from tests.ha.paper import World
@@ -27,11 +28,11 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.unit.close()
 
 
-def told(world: World) -> dict[str, Any]:
-    return facts(world.unit, world.record, {})
+def unit_facts(world: World) -> dict[str, Any]:
+    return unit_module.unit_facts(world.unit, world.record, {})
 
 
-def recovered(world: World, scheme: Scheme, *took: float) -> None:
+def add_recoveries(world: World, scheme: Scheme, *took: float) -> None:
     """Have recoveries happen that take so many seconds."""
     at = world.now - 1
     done = tuple(
@@ -50,17 +51,17 @@ def rows(markup: str) -> dict[str, str]:
 
 
 def test_before_the_controller_knows_anything_the_page_says_so(world: World) -> None:
-    assert "not had a turn" in estimates.estimates(told(world))
-    assert estimates.chart(told(world)) is None
+    assert "not decided anything yet" in estimates.estimate_table(unit_facts(world))
+    assert estimates.estimate_chart(unit_facts(world)) is None
     world.turns(3)
-    assert "on the safe side until" in estimates.estimates(told(world))
-    assert "Too little is measured" in estimates.estimates(told(world))
-    assert estimates.chart(told(world)) is None
+    assert "on the safe side until" in estimates.estimate_table(unit_facts(world))
+    assert "Too little is measured" in estimates.estimate_table(unit_facts(world))
+    assert estimates.estimate_chart(unit_facts(world)) is None
 
 
 def test_every_scheme_has_its_estimate_its_parts_and_a_verdict(world: World) -> None:
     decision = world.turns()
-    page = estimates.estimates(told(world))
+    page = estimates.estimate_table(unit_facts(world))
     assert "within 10 s, precise: " in page
     assert decision.reason in page
     assert "active-replication to deployed" in page, "what it changed, and why"
@@ -73,35 +74,35 @@ def test_every_scheme_has_its_estimate_its_parts_and_a_verdict(world: World) -> 
         assert ("too slow" in row) == (one.estimate.seconds > 10.0)
     assert re.search(r"load [0-9.]+ m?s \(50\.0 MB at [0-9.]+ MB/s\)", found["deployed"])
     assert "costs more" in found["active-standby"]
-    assert estimates.picked_by(told(world)) == "the controller's choice"
+    assert estimates.scheme_origin(unit_facts(world)) == "the controller's choice"
 
 
 def test_measured_recoveries_stand_beside_the_estimates(world: World) -> None:
     world.turns()
-    recovered(world, Scheme.deployed, 6.5)
+    add_recoveries(world, Scheme.deployed, 6.5)
     world.turn()
-    found = rows(estimates.estimates(told(world)))
+    found = rows(estimates.estimate_table(unit_facts(world)))
     assert "6.5 s" in found["deployed"]
-    recovered(world, Scheme.deployed, 4.2)
+    add_recoveries(world, Scheme.deployed, 4.2)
     world.turn()
-    unit = told(world)
-    found = rows(estimates.estimates(unit))
+    unit = unit_facts(world)
+    found = rows(estimates.estimate_table(unit))
     assert "4.2 s last, 6.5 s longest of 2" in found["deployed"]
-    assert estimates.measured(unit, "active-standby") == []
-    reckoned = unit["recoveries"][0]["estimated_seconds"]
-    assert f"{reckoned:.1f} s" in recovery._recoveries(unit), "what was reckoned with before it"
+    assert estimates.measured_seconds(unit, "active-standby") == []
+    estimated = unit["recoveries"][0]["estimated_seconds"]
+    assert f"{estimated:.1f} s" in recovery._recoveries(unit), "the estimate before it"
 
 
 def test_a_recovery_that_nobody_saw_begin_is_no_measurement(world: World) -> None:
     world.turns()
     unseen = Recovery("e1", "e2", 2, "deployed", world.now, first_result_at=world.now + 1)
     world.unit.change(lambda now: replace(now, recoveries=(unseen,)))
-    assert estimates.measured(told(world), "deployed") == []
+    assert estimates.measured_seconds(unit_facts(world), "deployed") == []
 
 
 def test_the_chart_has_the_parts_the_threshold_and_what_was_measured(world: World) -> None:
     decision = world.turns()
-    options = estimates.chart(told(world))
+    options = estimates.estimate_chart(unit_facts(world))
     assert options is not None
     schemes = options["yAxis"]["data"]
     assert schemes == [str(one.scheme) for one in decision.considered]
@@ -110,8 +111,8 @@ def test_the_chart_has_the_parts_the_threshold_and_what_was_measured(world: Worl
         assert total == pytest.approx(one.estimate.seconds, abs=0.001)
     assert options["series"][0]["markLine"]["data"] == [{"xAxis": 10.0}]
     assert options["series"][-1]["name"] == "margin"
-    recovered(world, Scheme.deployed, 99.0)
-    options = estimates.chart(told(world))
+    add_recoveries(world, Scheme.deployed, 99.0)
+    options = estimates.estimate_chart(unit_facts(world))
     assert options is not None
     assert options["series"][-1]["data"] == [[99.0, "deployed"]]
     assert options["xAxis"]["max"] > 99.0
@@ -121,35 +122,35 @@ def test_what_people_chose_is_estimated_too(tmp_path: Path) -> None:
     world = World(tmp_path, {}, {"scheme": Scheme.passive_hot})
     try:
         world.turns()
-        page = estimates.estimates(told(world))
-        assert "no recovery time is asked for: chosen by people" in page
+        page = estimates.estimate_table(unit_facts(world))
+        assert "no recovery time is required: chosen by people" in page
         assert "too slow" not in page
         assert "in force" in rows(page)["passive-hot"]
-        options = estimates.chart(told(world))
+        options = estimates.estimate_chart(unit_facts(world))
         assert options is not None
         assert "markLine" not in options["series"][0]
-        assert estimates.picked_by(told(world)) == "chosen by people"
+        assert estimates.scheme_origin(unit_facts(world)) == "chosen by people"
     finally:
         world.unit.close()
 
 
 def test_nothing_of_a_unit_becomes_part_of_the_page(world: World) -> None:
     world.turns()
-    unit = told(world)
+    unit = unit_facts(world)
     bad = "<script>alert(1)</script>"
     unit["controller"]["decision"]["reason"] = bad
     unit["controller"]["changes"].append([0.0, bad])
     for one in unit["controller"]["decision"]["considered"]:
         one["rejected"] = one["parts"][0]["name"] = bad
-    assert "<script>" not in estimates.estimates(unit)
+    assert "<script>" not in estimates.estimate_table(unit)
 
 
 def test_the_service_hands_them_to_pages_and_clients(state: Path, world: World) -> None:
     world.turns()
     with kit.site(state, events=10) as site:
-        board = Board(site.running.service)
-        site.running.host.unit = watched(world.unit.root)
-        unit = board.recovery().unit
+        backend = Backend(site.running.service)
+        site.running.host.unit_status = watched(world.unit.root)
+        unit = backend.recovery().unit
         assert unit is not None
-        assert "deployed" in rows(estimates.estimates(unit))
+        assert "deployed" in rows(estimates.estimate_table(unit))
         assert site.get("/recovery")["unit"]["controller"]["decision"]["chosen"] == "deployed"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dashboard.board import Board
-from penstock.dashboard.parameters import Draft, value_of
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.parameters import Inputs, parse_value
 from penstock.errors import UserError
 from penstock.server.request_bodies import Value
 from tests.server import kit
@@ -34,7 +34,7 @@ WITH ($least = 404, $but = '/a')"""
     ],
 )
 def test_what_is_typed_is_a_value_like_the_one_before(typed: str, now: Value, value: Value) -> None:
-    found = value_of("p", typed, now)
+    found = parse_value("p", typed, now)
     assert (type(found), found) == (type(value), value)
 
 
@@ -43,66 +43,66 @@ def test_what_is_typed_is_a_value_like_the_one_before(typed: str, now: Value, va
 )
 def test_what_is_no_value_is_said(typed: str, now: Value) -> None:
     with pytest.raises(UserError, match="BAD_VALUE"):
-        value_of("p", typed, now)
+        parse_value("p", typed, now)
 
 
-def draft(**known: Value) -> Draft:
-    made = Draft()
-    made.seen(known)
-    return made
+def inputs(**values: Value) -> Inputs:
+    form = Inputs()
+    form.update(values)
+    return form
 
 
 @pytest.mark.parametrize("value", [None, True, False, 404, -1, 0.25, 1e300, "text", "it's \\ 'so'", ""])
 def test_a_value_that_nobody_touched_is_not_changed(value: Value) -> None:
-    assert draft(p=value).changed() == {}
+    assert inputs(p=value).changes() == {}
 
 
 def test_only_what_is_changed_is_said() -> None:
-    form = draft(least=404, but="/a", flag=True, size=1)
-    form.typed |= {"least": "404 ", "but": "/b", "flag": "false", "size": "1.0"}
-    assert form.changed() == {"but": "/b", "flag": False, "size": 1.0}
+    form = inputs(least=404, but="/a", flag=True, size=1)
+    form.texts |= {"least": "404 ", "but": "/b", "flag": "false", "size": "1.0"}
+    assert form.changes() == {"but": "/b", "flag": False, "size": 1.0}
 
 
 def test_what_somebody_types_stays_when_the_job_is_altered_elsewhere() -> None:
-    form = draft(least=404, but="/a")
-    form.typed["least"] = "many"
-    form.seen({"least": 200, "but": "/c", "new": 1})
-    assert form.typed == {"least": "many", "but": "/c", "new": "1"}
-    form.seen({"new": 1})
-    assert form.typed == {"new": "1"}
+    form = inputs(least=404, but="/a")
+    form.texts["least"] = "many"
+    form.update({"least": 200, "but": "/c", "new": 1})
+    assert form.texts == {"least": "many", "but": "/c", "new": "1"}
+    form.update({"new": 1})
+    assert form.texts == {"new": "1"}
 
 
 def test_what_is_typed_is_checked_and_set_as_one_alter(state: Path) -> None:
     with kit.site(state, FEW, events=50) as site:
-        board, form = Board(site.running.service), Draft()
+        backend, form = Backend(site.running.service), Inputs()
 
         def in_force() -> dict[str, Value]:
             found: dict[str, Value] = site.get("/jobs/few")["parameters"]
             return found
 
-        form.seen(in_force())
-        assert form.typed == {"least": "404", "but": "/a"}
-        assert form.check(board, "few") is None, "nothing is changed"
-        form.typed |= {"least": "500", "but": "/it's; DROP JOB few"}
-        would = form.check(board, "few")
+        form.update(in_force())
+        assert form.texts == {"least": "404", "but": "/a"}
+        assert form.check(backend, "few") is None, "nothing is changed"
+        form.texts |= {"least": "500", "but": "/it's; DROP JOB few"}
+        would = form.check(backend, "few")
         assert would is not None
         assert (would.says, would.command) == ("altered job few; it needs no state", None)
         assert in_force() == {"least": 404, "but": "/a"}, "only checked so far"
-        done = form.set(board, "few")
+        done = form.set(backend, "few")
         assert (done.says, done.command) == (would.says, 2)
         assert in_force() == {"least": 500, "but": "/it's; DROP JOB few"}
-        form.seen(in_force())
-        assert form.check(board, "few") is None
-        form.typed["least"] = "many"
+        form.update(in_force())
+        assert form.check(backend, "few") is None
+        form.texts["least"] = "many"
         with pytest.raises(UserError, match="BAD_VALUE"):
-            form.set(board, "few")
+            form.set(backend, "few")
         assert in_force()["least"] == 500
 
 
 def test_what_the_query_cannot_take_is_refused(state: Path) -> None:
     with kit.site(state, FEW, events=5) as site:
-        board = Board(site.running.service)
+        backend = Backend(site.running.service)
         with pytest.raises(UserError):
-            board.set_parameters("few", {"least": "text"}, check=True)
+            backend.set_parameters("few", {"least": "text"}, check=True)
         with pytest.raises(UserError, match="UNKNOWN_JOB"):
-            board.set_parameters("nobody", {"least": 1})
+            backend.set_parameters("nobody", {"least": 1})

@@ -1,4 +1,4 @@
-"""The parts pages are made of: what is escaped, what is drawn, how often is asked."""
+"""The parts of pages: what is escaped, what is drawn, how often the service is read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from markupsafe import Markup
 
 from penstock.cli.unit import watched
 from penstock.dashboard import charts, markup, recovery
-from penstock.dashboard.board import Board
-from penstock.dashboard.diagram import mermaid
+from penstock.dashboard.backend import Backend
+from penstock.dashboard.diagram import render_mermaid
 from penstock.server.response_bodies import (
     EngineFacts,
     Graph,
     GraphEdge,
     GraphNode,
     RecoveryFacts,
-    SubQueryFacts,
+    StageFacts,
 )
 from tests.server import kit
 
@@ -59,7 +59,7 @@ def test_figures_are_short() -> None:
     assert "x" * 300 not in markup.cell("x" * 300)
 
 
-def test_a_graph_in_mermaids_words() -> None:
+def test_a_graph_in_mermaid() -> None:
     bad = 'a"] --> evil[("<img src=x>")] %% `x` #quot;'
     nodes = [
         GraphNode(id="scan:s", kind="stream", title=bad, about=[bad], rows_per_second=1234.0),
@@ -71,7 +71,7 @@ def test_a_graph_in_mermaids_words() -> None:
         GraphEdge(source="q", target="out:j", label="", rows_per_second=None),
         GraphEdge(source="elsewhere", target="q", label="", rows_per_second=None),
     ]
-    drawn = mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=False)
+    drawn = render_mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=False)
     assert drawn.startswith("flowchart LR")
     assert "1,200 events/s" in drawn
     assert "state 2.0 MB, 50% busy, shared by 3 jobs" in drawn
@@ -82,59 +82,59 @@ def test_a_graph_in_mermaids_words() -> None:
         for mark in ("<b>", "</b>", "<i>", "</i>", "<br/>"):
             inside = inside.replace(mark, "")
         assert not set(inside) & set('<>"[]{}`|'), line
-    assert mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=True).startswith("flowchart TB")
+    assert render_mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=True).startswith("flowchart TB")
 
 
-def test_an_answer_is_plotted_where_it_can_be() -> None:
+def test_a_result_is_plotted_where_it_can_be() -> None:
     rows = pl.DataFrame({"rank": [1, 2], "path": ["/a", "/b"], "n": [3, 5]})
-    options = charts.of_answer(rows)
+    options = charts.result_chart(rows)
     assert options is not None
     assert options["series"][0]["data"] == [3, 5]
     assert options["yAxis"]["data"] == ["/a", "/b"]
     keyed = pl.DataFrame({"path": ["/a", "/a"], "status": [200, 404], "n": [3, 5]})
-    options = charts.of_answer(keyed)
+    options = charts.result_chart(keyed)
     assert options is not None
     assert (options["series"][0]["name"], options["yAxis"]["data"]) == ("n", ["/a 200", "/a 404"])
-    assert charts.of_answer(rows.select("n")) is None
-    assert charts.of_answer(rows.clear()) is None
+    assert charts.result_chart(rows.select("n")) is None
+    assert charts.result_chart(rows.clear()) is None
 
 
 def test_buckets_have_heat() -> None:
-    sub: dict[str, Any] = dict.fromkeys(SubQueryFacts.model_fields, 0.0)
+    sub: dict[str, Any] = dict.fromkeys(StageFacts.model_fields, 0.0)
     sub |= {"bucket_seconds": [0.1, 0.3], "bucket_bytes": [5.0, 6.0], "bucket_map": [0, 1]}
     engine = EngineFacts(
         name="e", master="inline", pid=1, epoch=2, maps_version=1, measured=True, sub_queries={"q": sub}
     )
     for by, values in (("work", [0.1, 0.3]), ("state", [5.0, 6.0]), ("slice", [0, 1])):
-        options = charts.heat(engine, by)
+        options = charts.heat_map(engine, by)
         assert options is not None
         assert [cell[2] for cell in options["series"][0]["data"]] == values
-    assert charts.heat(engine.model_copy(update={"sub_queries": {}}), "work") is None
+    assert charts.heat_map(engine.model_copy(update={"sub_queries": {}}), "work") is None
 
 
-def test_many_pages_ask_once(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pages_read_once(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.site(state, events=10) as site:
-        board, asked = Board(site.running.service), list[float]()
+        backend, reads = Backend(site.running.service), list[float]()
         jobs = site.running.host.jobs
 
         def counted() -> Any:
-            asked.append(time.monotonic())
+            reads.append(time.monotonic())
             return jobs()
 
         monkeypatch.setattr(site.running.host, "jobs", counted)
-        pages = [threading.Thread(target=board.jobs) for _ in range(20)]
+        pages = [threading.Thread(target=backend.jobs) for _ in range(20)]
         for page in pages:
             page.start()
         for page in pages:
             page.join()
-        assert len(asked) == 1
-        board.change("pause", "pages")
-        assert board.jobs()[0]["life"] == "paused", "what is done is seen at once"
-        assert board.job("pages").facts.life == "paused"
-        assert board.changeable
+        assert len(reads) == 1
+        backend.change("pause", "pages")
+        assert backend.jobs()[0]["life"] == "paused", "a change is seen at once"
+        assert backend.job("pages").facts.life == "paused"
+        assert backend.takes_commands
 
 
-def test_a_unit_is_shown_as_ha_status_tells_it(tmp_path: Path) -> None:
+def test_a_unit_is_shown_as_ha_status_prints_it(tmp_path: Path) -> None:
     assert watched(tmp_path)() is None, "no unit was started there"
     engine = {
         "role": "primary",
@@ -168,8 +168,8 @@ def test_a_unit_is_shown_as_ha_status_tells_it(tmp_path: Path) -> None:
     assert "primary" in recovery._engines(unit)
     assert "at most 1.5 s" in recovery._recoveries(unit), "nobody saw it fail"
     assert "2.5 s" in recovery._recoveries(unit)
-    assert "start_seconds" in recovery._measured(unit)
-    worst = recovery._measured({"measured": {"load": [4e6, 8e6], "start": [9.0, 2.0], "wire": []}})
+    assert "start_seconds" in recovery._measurements(unit)
+    worst = recovery._measurements({"measured": {"load": [4e6, 8e6], "start": [9.0, 2.0], "wire": []}})
     assert re.search("load.*8.0 MB/s.*4.0 MB/s.*into memory.*start.*2.0 s.*9.0 s.*warmed up", worst)
     assert "wire" not in worst
     facts = RecoveryFacts(scheme="one", started_at=0.0, starts=2, restarts=[], unit=None)

@@ -21,12 +21,12 @@ class Inline(Show):
 @pytest.mark.timeout(300)
 def test_the_show_tells_what_happens_and_leaves_nothing_running(tmp_path: Path) -> None:
     said: list[str] = []
-    Inline(tmp_path / "demo", 500, None, said.append, pace=0.05).run()
+    Inline(tmp_path / "demo", 500, None, said.append, pause_factor=0.05).run()
     told = "\n".join(said)
     assert "dashboard: http://127.0.0.1:" in said[0]
     assert "altered job popular; its state is kept" in told
     assert "killing the engine (SIGKILL) after epoch" in told
-    assert "it is back with epoch" in told
+    assert "the engine is back with epoch" in told
     assert said[-1].endswith(
         "shown: click patterns live, a job altered while it runs, an engine killed and back"
     )

@@ -212,7 +212,7 @@ def test_where_the_chunk_is_cut_changes_nothing(lines: list[bytes], data: st.Dat
 
 @settings(max_examples=100, deadline=None)
 @given(log_lines, st.sets(st.sampled_from(sorted(set(SESSIONS.schema()) - {"status", "bytes"}))))
-def test_the_structure_decides_whatever_columns_are_asked(lines: list[bytes], columns: set[str]) -> None:
+def test_the_structure_decides_whatever_columns_are_requested(lines: list[bytes], columns: set[str]) -> None:
     raw = b"".join(line + b"\n" for line in lines)
     some, time_only = decode(SESSIONS, raw, columns, start=1), decode(SESSIONS, raw, ["time"], start=1)
     assert some.bad.equals(time_only.bad)
@@ -253,7 +253,7 @@ def test_a_short_request_that_is_not_ascii_keeps_its_row() -> None:
     assert decode(SESSIONS, b"\n".join(lines) + b"\n").good["protocol"].to_list() == [None] * 4
 
 
-def test_status_spoils_a_record_only_when_asked_for() -> None:
+def test_status_spoils_a_record_only_when_requested() -> None:
     raw = LINE.replace(b"200", b"abc") + b"\n"
     assert decode(SESSIONS, raw, ["path"]).good.height == 1
     assert reasons(decode(SESSIONS, raw, ["status"])) == {0: "column status: 'abc' is not Int32"}

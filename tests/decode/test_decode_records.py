@@ -14,7 +14,7 @@ def test_empty_lines_are_bad_and_counted() -> None:
     assert reasons(answer) == {1: "empty line", 3: "empty line"}
 
 
-def test_what_is_not_utf8_is_set_aside_and_shown_with_replacements() -> None:
+def test_what_is_not_utf8_is_a_dead_letter_with_replacements() -> None:
     answer = decode(ANY, b"a\nb\xffc\n" + "é\n".encode())
     assert answer.good.rows() == [(0, "a"), (2, "é")]
     assert answer.bad.rows() == [(1, "not UTF-8 at byte 1", "b\ufffdc")]
@@ -25,13 +25,13 @@ def test_many_undecodable_lines_among_many_good_ones() -> None:
     assert answer.bad["_row"].to_list() == list(range(0, 5_000, 700))
 
 
-def test_latin1_is_decoded_when_asked() -> None:
+def test_latin1_is_decoded_on_request() -> None:
     assert decode(Pattern("(?P<text>.*)", encoding="latin-1"), b"caf\xe9\x85\n").good["text"].to_list() == [
         "café\x85"
     ]
 
 
-def test_records_over_the_limit_are_set_aside_and_a_megabyte_is_not() -> None:
+def test_records_over_the_limit_are_dead_letters_and_a_megabyte_is_not() -> None:
     answer = decode(ANY, b"a" * (1 << 20) + b"\n" + b"b" * ((1 << 20) + 1) + b"\nc\n")
     assert answer.good["text"].str.len_bytes().to_list() == [1 << 20, 1]
     assert reasons(answer) == {1: "record of 1048577 bytes is longer than 1048576 bytes"}
@@ -59,5 +59,5 @@ def test_an_empty_chunk_gives_empty_frames() -> None:
     assert answer.good.height == answer.bad.height == 0
 
 
-def test_no_column_asked_for_still_counts_the_records() -> None:
+def test_no_requested_column_still_counts_the_records() -> None:
     assert decode(ANY, b"a\n\nb\n", []).good["_row"].to_list() == [0, 2]

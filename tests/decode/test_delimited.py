@@ -74,7 +74,7 @@ def test_an_open_quote_spoils_its_own_line_only() -> None:
     assert reasons(answer) == {1: "a quote is not closed", 3: "a quote inside a field is not doubled"}
 
 
-def test_the_number_of_fields_is_told() -> None:
+def test_the_number_of_fields_is_reported() -> None:
     answer = decode(THREE, b"1,2\n1,2,3,4\n\n")
     assert reasons(answer) == {
         0: "expected 3 fields, found 2",
@@ -83,7 +83,7 @@ def test_the_number_of_fields_is_told() -> None:
     }
 
 
-def test_types_are_checked_only_where_asked() -> None:
+def test_types_are_checked_only_where_requested() -> None:
     raw = b"item,quantity,price,at\nnail,abc,1.5,2024-01-02 03:04:05\nnut,4,,2024-01-02 25:00:00\n"
     assert reasons(decode(ORDERS, raw)) == {
         1: "column quantity: 'abc' is not Int64",

@@ -86,11 +86,11 @@ def test_bad_lines_are_named_with_their_reason() -> None:
     }
 
 
-def test_a_wrong_type_matters_only_where_asked() -> None:
+def test_a_wrong_type_matters_only_where_requested() -> None:
     assert decode(DECODER, b'{"n":"abc","s":"x"}\n', ["s"]).good.rows() == [(0, "x")]
 
 
-def test_no_column_asked_for_still_finds_what_is_not_an_object() -> None:
+def test_no_requested_column_still_finds_what_is_not_an_object() -> None:
     answer = decode(DECODER, b'{"n":1}\n[\n{}\n', [])
     assert answer.good.rows() == [(0,), (2,)]
 

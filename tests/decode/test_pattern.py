@@ -34,7 +34,7 @@ def test_alternatives_are_matched_as_one_expression() -> None:
     assert decode(Pattern("(?P<a>x)|(?P<b>y)"), b"x\ny\nxy\n").good.rows() == [(0, "x", None), (1, None, "y")]
 
 
-def test_a_type_matters_only_where_asked() -> None:
+def test_a_type_matters_only_where_requested() -> None:
     raw = b"2024-01-02 03:04:05 INFO took long\n"
     assert decode(APP, raw, ["level"]).good.height == 1
     assert reasons(decode(APP, raw)) == {0: "column ms: 'long' is not Int64"}

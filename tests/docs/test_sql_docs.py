@@ -10,9 +10,10 @@ import pytest
 
 import penstock as ps
 from penstock.query.explain import explained
-from penstock.sql.define import sinks_of, stream_of
-from penstock.sql.parse import altered, parse
-from penstock.sql.select import planned
+from penstock.sql.alter import replace_clauses
+from penstock.sql.connectors import build_sinks, build_stream
+from penstock.sql.parse import parse
+from penstock.sql.select import plan_select
 from penstock.sql.statements import AlterJob, CreateJob, CreateStream, Explain, Select, Statement
 from penstock.testing import ListSink, run_inline
 from tests.docs.test_docs import LINE, ROOT
@@ -53,25 +54,25 @@ class Page:
 
     def carry_out(self, statement: Statement) -> None:
         if isinstance(statement, CreateStream):
-            self.scope.known[statement.name] = stream_of(statement)
+            self.scope.known[statement.name] = build_stream(statement)
         elif isinstance(statement, CreateJob):
             self.jobs[statement.name] = statement
             self.run(statement.select, statement)
         elif isinstance(statement, AlterJob):
             job = self.jobs[statement.name]
-            changed = statement.select or altered(job.select, statement.where, statement.limit)
+            changed = statement.select or replace_clauses(job.select, statement.where, statement.limit)
             more = {**job.parameters, **statement.parameters}
             self.run(changed, CreateJob(job.name, changed, (), more, ""))
         elif isinstance(statement, Select):
             self.run(statement)
         elif isinstance(statement, Explain) and isinstance(statement.what, Select):
-            assert explained(ps.app("shown", ps.output("shown", planned(statement.what, self.scope))))
+            assert explained(ps.app("shown", ps.output("shown", plan_select(statement.what, self.scope))))
 
     def run(self, select: Select, job: CreateJob | None = None) -> None:
         self.scope.parameters = {} if job is None else job.parameters
         sink, state = ListSink(), self.folder / f"state{len(list(self.folder.iterdir()))}"
-        sinks = () if job is None else sinks_of(job.sinks)
-        run_inline(ps.app("shown", ps.output("shown", planned(select, self.scope), sink, *sinks)), state)
+        sinks = () if job is None else build_sinks(job.sinks)
+        run_inline(ps.app("shown", ps.output("shown", plan_select(select, self.scope), sink, *sinks)), state)
         assert sink.rows(), select.text
 
 
@@ -90,5 +91,5 @@ def test_the_page_as_a_whole(page: Page) -> None:
                     "SELECT host, COUNT(*) AS visits FROM clicks GROUP BY host WINDOWING 30 SECONDS"
                 )
                 assert isinstance(visits, Select)
-                page.scope.jobs["visits"] = planned(visits, page.scope)
+                page.scope.jobs["visits"] = plan_select(visits, page.scope)
             page.carry_out(statement)

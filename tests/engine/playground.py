@@ -33,7 +33,7 @@ PLAN = forms(
         ),
     )
 ).plan
-SUB = next(iter(PLAN.subqueries))
+SUB = next(iter(PLAN.stages))
 SETTINGS = ElasticSettings(
     window_seconds=4, patience_seconds=8, cool_down_seconds=5, most_executors=4, tolerated_backlog_seconds=5
 )

@@ -16,8 +16,8 @@ from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
 from penstock.errors import InternalError, UserError
 from penstock.query.code import PYTHON
-from penstock.state.agreed import Agreed
 from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.shared_records import SharedRecords
 
 ONE = "def kept(frame):\n    return frame.filter(pl.col('status') == 200)\n"
 OTHER = "def kept(frame):\n    return frame.filter(pl.col('status') == 404)\n"
@@ -51,10 +51,10 @@ class Replicas:
         self.seats: list[Seat] = []
 
     def seat(self, name: str, *, follows: bool) -> Seat:
-        agreed = Agreed(self.place / "state" / "ha" / "agreed")
+        shared_records = SharedRecords(self.place / "state" / "ha" / "agreed")
         leader = Leader(lambda: self.generation, dict) if follows else None
         path = self.place / "state" / "ha" / "replicas" / name if follows else self.place / "state"
-        self.seats.append(Seat(path, Duty(name, agreed, self.place, follows=leader)))
+        self.seats.append(Seat(path, Duty(name, shared_records, self.place, follows=leader)))
         return self.seats[-1]
 
     def lead(self, name: str, what: Program) -> Seat:
@@ -111,15 +111,15 @@ def test_whoever_leads_may_bring_other_code_and_says_so(replicas: Replicas, tmp_
 
 
 def test_a_follower_looks_again_when_another_leads(replicas: Replicas) -> None:
-    book = replicas.lead("e1", program(ONE)).state.agreed
-    assert book is not None
+    records = replicas.lead("e1", program(ONE)).state.shared_records
+    assert records is not None
     own = program(ONE)
     follower = replicas.follow("e2", own)
     follower.logs = object()  # type: ignore[assignment]
-    later = Agreed(book.path)
-    later.take(2)
-    later.declare_code(program(OTHER).code)
-    later.record(0, EpochRecord(Offset(), Offset(0)))
+    later = SharedRecords(records.path)
+    later.take_over(2)
+    later.write_code(program(OTHER).code)
+    later.write(0, EpochRecord(Offset(), Offset(0)))
     with pytest.raises(UserError) as refused:
         follower.follow(own, 0, 0)
     assert refused.value.condition == "REPLICA_RUNS_OTHER_CODE"
@@ -130,8 +130,8 @@ def test_a_promoted_follower_says_what_it_runs(replicas: Replicas) -> None:
     replicas.lead("e1", same)
     follower = replicas.follow("e2", same)
     follower.promoted(Lease(5), same)
-    assert follower.state.agreed is not None
-    assert follower.state.agreed.code(5) == same.code
+    assert follower.state.shared_records is not None
+    assert follower.state.shared_records.read_code(5) == same.code
 
 
 def test_another_version_of_python_is_named_as_that() -> None:
@@ -148,9 +148,9 @@ def test_what_is_no_function_is_named_by_its_place() -> None:
 
 
 def test_what_the_leader_said_and_cannot_be_read_is_damage(tmp_path: Path) -> None:
-    book = Agreed(tmp_path)
-    book.take(1)
+    records = SharedRecords(tmp_path)
+    records.take_over(1)
     (tmp_path / "code.json").write_text("{")
     with pytest.raises(InternalError) as damaged:
-        book.code()
+        records.read_code()
     assert damaged.value.condition == "STATE_DAMAGED"

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from penstock.cli.formatting import clock, seconds, size, sparkline
-from penstock.cli.screen import Facts, screen
+from penstock.cli.screen import Facts, draw_screen
 from penstock.engine.gauges import Gauges, latest_answer
 from penstock.epoch.runner import EpochReport
+from penstock.formatting import clock, seconds, size, sparkline
 
 NOW = 1_800_000_000.0
 
@@ -89,7 +89,7 @@ def test_the_screen_fits_its_terminal(width: int, height: int) -> None:
     units, backlog = {"clicks": "records"}, {"clicks": 1_234}
     facts = Facts("clickstream", "running", 31.0, 60.0, backlog, units, 1.0, ("patterns", "pages"))
     console = Console(width=width, height=height, record=True, file=io.StringIO())
-    console.print(screen(made, facts, width, height))
+    console.print(draw_screen(made, facts, width, height))
     lines = console.export_text().splitlines()
     assert len(lines) <= height
     assert "1,234 events" in "\n".join(lines)
@@ -100,7 +100,7 @@ def test_the_screen_fits_its_terminal(width: int, height: int) -> None:
 def test_before_the_first_epoch_the_screen_says_what_it_waits_for() -> None:
     facts = Facts("clickstream", "running", 1.0, None, {}, {}, 1.0, ("patterns",))
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(screen(gauges(), facts, 80, 24))
+    console.print(draw_screen(gauges(), facts, 80, 24))
     assert "waiting for Spark" in console.export_text()
 
 

@@ -20,7 +20,7 @@ from penstock.operators.functions.count_sum import Sum
 from penstock.operators.session_windows import SessionWindows
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.rollback import rolled_back
+from penstock.state.rollback import find_problems, roll_back
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
@@ -96,7 +96,7 @@ def refused(change: Callable[[], object]) -> PenstockError:
 
 
 def held(state: Path) -> set[str]:
-    manifest = StateDirectory(state).latest()
+    manifest = StateDirectory(state).manifests.latest()
     return {id_ for id_, group in manifest.collections.items() if any(group.values())}
 
 
@@ -106,7 +106,7 @@ TOTALS, SESSIONS = "1-time-window-aggregate", "2-session-window"
 
 
 def test_a_manifest_says_what_tells_each_state_from_others(app: App) -> None:
-    manifest = StateDirectory(app.state).latest()
+    manifest = StateDirectory(app.state).manifests.latest()
     assert manifest.identities.keys() == {TOTALS, SESSIONS}
     assert manifest.versions == {}
     assert json.loads((app.state / "penstock.json").read_text())["format"] == 2
@@ -130,13 +130,13 @@ def test_the_same_app_goes_on_without_a_word(app: App) -> None:
 def test_a_changed_app_is_refused_and_says_what_would_become_of_each_state(
     app: App, change: dict[str, Any], kept: str, dropped: str
 ) -> None:
-    before = StateDirectory(app.state).existing()
+    before = StateDirectory(app.state).read_existing_facts()
     error = refused(lambda: app.run(**change))
     assert error.condition == "STATE_OF_ANOTHER_QUERY"
     assert f"kept: {kept}; dropped: {dropped}; starts empty:" in str(error.detail)
     assert "--drop-state" in str(error.hint)
     assert held(app.state) == {TOTALS, SESSIONS}
-    assert StateDirectory(app.state).existing() == before
+    assert StateDirectory(app.state).read_existing_facts() == before
 
 
 def test_with_the_flag_unchanged_operators_keep_their_state_and_others_start_empty(
@@ -151,7 +151,7 @@ def test_with_the_flag_unchanged_operators_keep_their_state_and_others_start_emp
 
 def test_what_was_dropped_is_written_down_and_the_flag_is_needed_once(app: App) -> None:
     app.run(gap="40s", drop_state=True)
-    facts = StateDirectory(app.state).existing()
+    facts = StateDirectory(app.state).read_existing_facts()
     assert [drop["states"] for drop in facts["dropped"]] == [[SESSIONS]]
     finish(app)
     app.run(gap="40s")
@@ -160,27 +160,27 @@ def test_what_was_dropped_is_written_down_and_the_flag_is_needed_once(app: App) 
 
 
 def test_runs_of_dropped_state_are_recycled_and_the_directory_is_whole(app: App) -> None:
-    dropped = StateDirectory(app.state).latest().collections[SESSIONS].values()
+    dropped = StateDirectory(app.state).manifests.latest().collections[SESSIONS].values()
     runs = {run.name for entries in dropped for run in entries}
     app.log.add("p", *lines(60)[50:])
     app.run(gap="40s", drop_state=True)
     state = StateDirectory(app.state)
-    assert len(state.epochs()) == 2
-    with state.held():
+    assert len(state.manifests.epochs()) == 2
+    with state.locked():
         state.recycle(1)
-    assert not runs & set(state.run_names())
+    assert not runs & set(state.list_runs())
     looking = StateDirectory(app.state)
-    assert [looking.verify(epoch) for epoch in looking.epochs()] == [[]]
+    assert [find_problems(looking, epoch) for epoch in looking.manifests.epochs()] == [[]]
 
 
 def test_a_manifest_before_the_drop_is_whole_without_what_was_dropped(app: App) -> None:
-    first = StateDirectory(app.state).epochs()[0]
+    first = StateDirectory(app.state).manifests.epochs()[0]
     app.log.add("p", *lines(60)[50:])
     app.run(gap="40s", drop_state=True)
-    runs = StateDirectory(app.state).manifest(first).runs()
+    runs = StateDirectory(app.state).manifests.read(first).runs()
     for run in _raw_runs(app.state, first) - runs:
         (app.state / "runs" / run).unlink()
-    assert StateDirectory(app.state).verify(first) == []
+    assert find_problems(StateDirectory(app.state), first) == []
 
 
 def _raw_runs(state: Path, epoch: int) -> set[str]:
@@ -191,9 +191,9 @@ def _raw_runs(state: Path, epoch: int) -> set[str]:
 def test_the_flag_changes_nothing_where_nothing_is_dropped(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = StateDirectory(app.state).existing()
+    before = StateDirectory(app.state).read_existing_facts()
     app.run(drop_state=True)
-    assert StateDirectory(app.state).existing() == before
+    assert StateDirectory(app.state).read_existing_facts() == before
     assert "dropped" not in caplog.text
 
 
@@ -214,7 +214,7 @@ def test_an_output_that_is_added_needs_the_flag_and_drops_nothing(
 def test_the_last_answer_of_a_ranking_that_changed_is_dropped(tmp_path: Path) -> None:
     one = App(tmp_path / "other", ListLog({"p": lines(90)}, finished=False))
     one.run(gap=None, top=1)
-    assert StateDirectory(one.state).latest().answers.keys() == {"totals"}
+    assert StateDirectory(one.state).manifests.latest().answers.keys() == {"totals"}
     error = refused(lambda: one.run(gap=None, top=2))
     assert "dropped: out-totals" in str(error.detail)
     one.log.finish()
@@ -266,7 +266,7 @@ def test_state_of_a_newer_version_is_refused_too(app: App, monkeypatch: pytest.M
         newer.setattr(SessionWindows, "reads_versions", frozenset({1}))
         app.log.add("p", *lines(55)[50:])
         app.run()
-    assert StateDirectory(app.state).latest().versions == {SESSIONS: {"session-window": 3}}
+    assert StateDirectory(app.state).manifests.latest().versions == {SESSIONS: {"session-window": 3}}
     error = refused(app.run)
     assert "it is version 3, this Penstock knows version 1" in str(error.detail)
 
@@ -317,7 +317,7 @@ def opened(state: Path, *said: str, drop_state: bool = False) -> set[str]:
 
 
 def test_a_manifest_names_the_jobs_of_each_state(jobs: Path) -> None:
-    manifest = StateDirectory(jobs).latest()
+    manifest = StateDirectory(jobs).manifests.latest()
     (group,) = manifest.jobs
     assert manifest.jobs == {group: "2"}  # the stream has number 1
     assert manifest.identities.keys() == held(jobs) == {group, "j3.1-session-window"}
@@ -382,8 +382,8 @@ def test_what_comes_after_a_rollback_is_not_dropped_with_what_was_before(tmp_pat
     app.run(gap=None, epoch_units=10)
     app.run(gap=None, window="5m", drop_state=True, epoch_units=10)
     directory = StateDirectory(app.state)
-    with directory.held():
-        rolled_back(directory, 1)
+    with directory.locked():
+        roll_back(directory, 1)
     app.run(gap=None, window="5m", epoch_units=10, epochs=2)
     kept = held(app.state)
     assert kept, "two epochs of the new query have state"

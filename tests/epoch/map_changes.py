@@ -82,8 +82,8 @@ def rows_of(sinks: dict[str, ListSink]) -> dict[str, list[str]]:
     return {name: in_any_order(sink.rows()) for name, sink in sinks.items()}
 
 
-def subqueries() -> list[str]:
-    return list(compiled(build(History(((),)), STRAIGHT, {})).subqueries)
+def stage_ids() -> list[str]:
+    return list(compiled(build(History(((),)), STRAIGHT, {})).stages)
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def life(
 @st.composite
 def wishes(draw: st.DrawFn) -> list[Wish]:
     """Changes of the maps at any epochs: of all operators or one, with places or without, by any protocol."""
-    names = subqueries()
+    names = stage_ids()
     owners = st.lists(st.integers(0, 4), min_size=BUCKETS, max_size=BUCKETS).map(tuple)
     place = st.none() | st.sampled_from(PLACES)
     found: list[Wish] = []

@@ -23,6 +23,7 @@ from penstock.epoch.runner import EpochReport
 from penstock.errors import UserError
 from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
+from penstock.state.rollback import find_problems
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.three_ways import Rows, rows_below
@@ -87,9 +88,9 @@ def test_the_rows_are_the_same_wherever_it_dies(
     assert number >= 10
     assert rows_below(tmp_path / "out") == straight
     state = StateDirectory(tmp_path / "state")
-    assert state.epochs()[-1] == max(int(p.stem) for p in (state.path / "epochs").glob("*.json"))
-    assert not list((tmp_path / "state-memory").rglob("*.run")), "settled: all is on disk"
-    assert not any(problem for number in state.epochs() for problem in state.verify(number))
+    assert state.manifests.epochs()[-1] == max(int(p.stem) for p in (state.path / "epochs").glob("*.json"))
+    assert not list((tmp_path / "state-memory").rglob("*.run")), "after a checkpoint all is on disk"
+    assert not any(problem for number in state.manifests.epochs() for problem in find_problems(state, number))
 
 
 @pytest.mark.parametrize("step", [*STEPS[::2], STEPS[-1]])
@@ -98,7 +99,7 @@ def test_a_kill_at_any_step_goes_back_to_the_durable_manifest(
 ) -> None:
     before = killed(tmp_path, death, 4, (step, 6))
     assert [report.durable_epoch for report in before] == [-1, -1, -1, 3, 3, 3]
-    assert StateDirectory(tmp_path / "state").latest().epoch == 3
+    assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 3
     after = killed(tmp_path, death, 4, ("admitted", 9))
     recorded = step not in ("admitted", "planned")
     assert [(report.epoch, report.replayed) for report in after[:3]] == [(4, True), (5, True), (6, recorded)]
@@ -154,8 +155,8 @@ def test_records_of_epochs_in_between_are_recycled(tmp_path: Path) -> None:
     engine.close()
     state = StateDirectory(tmp_path / "state")
     records = sorted(int(path.stem) for path in (state.path / "epochs").glob("*.json"))
-    assert len(state.epochs()) == 2
-    assert records[0] == state.epochs()[0]
+    assert len(state.manifests.epochs()) == 2
+    assert records[0] == state.manifests.epochs()[0]
 
 
 def test_an_interval_needs_one_host_and_an_epoch() -> None:
@@ -199,6 +200,6 @@ def test_a_killed_process_goes_back_to_the_durable_manifest(straight: Rows, fold
             check=False,
         )
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
-        assert StateDirectory(folder / "state").latest().epoch == {6: 3, 9: 7, 10: 7}[number]
+        assert StateDirectory(folder / "state").manifests.latest().epoch == {6: 3, 9: 7, 10: 7}[number]
     Engine(build(folder / "out"), settings(folder, UNITS)).run()
     assert rows_below(folder / "out") == straight

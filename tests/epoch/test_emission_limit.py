@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.epoch.emission_limit import Closing, Due, Step, dues, soonest
 from penstock.epoch.message import Awaited
 from penstock.operators.contract import FOREVER
-from penstock.operators.job_windows import LOTS, SOON
+from penstock.operators.job_windows import CLOSING_BATCHES, NEAR_INSTANTS
 from penstock.state.manifest import StreamTime
 
 #: a row takes a thousandth of a second
@@ -28,15 +28,15 @@ def test_what_is_due_at_several_instants_is_told_in_several_epochs() -> None:
 def test_what_is_due_at_one_instant_is_told_lot_by_lot() -> None:
     due = Due(0, 9, rows={5: (1600, 0)})
     first = EACH.step(due, 1.0, 0.0)
-    assert (first.upto, first.seconds) == ((4, 8), pytest.approx(0.8))
+    assert (first.limit, first.seconds) == ((4, 8), pytest.approx(0.8))
     rest = EACH.step(Due(4, 9, 8, rows={5: (1600, 0)}), 1.0, 0.0)
-    assert (rest.upto, rest.seconds) == (None, pytest.approx(0.8))
+    assert (rest.limit, rest.seconds) == (None, pytest.approx(0.8))
 
 
 def test_what_cannot_be_cut_is_told_after_what_can() -> None:
     due = Due(0, 9, rows={5: (160, 2000)})
-    assert EACH.step(due, 1.0, 0.0).upto == (4, LOTS)
-    assert EACH.step(Due(4, 9, LOTS, rows={5: (160, 2000)}), 1.0, 0.0) == Step(None, 2.0)
+    assert EACH.step(due, 1.0, 0.0).limit == (4, CLOSING_BATCHES)
+    assert EACH.step(Due(4, 9, CLOSING_BATCHES, rows={5: (160, 2000)}), 1.0, 0.0) == Step(None, 2.0)
 
 
 def test_what_reading_would_make_due_waits_where_both_are_too_much() -> None:
@@ -60,7 +60,7 @@ def test_everything_is_told_and_no_epoch_takes_longer_than_it_must(
     due, told = Due(0, FOREVER, rows=rows), 0.0
     while due.reached < FOREVER:
         step = EACH.step(due, room, 0.0)
-        at, ahead = step.upto if step.upto is not None else (FOREVER, 0)
+        at, ahead = step.limit if step.limit is not None else (FOREVER, 0)
         assert (at, ahead) > (due.reached, due.ahead), "it goes on"
         seconds = taken(rows, (due.reached, due.ahead), (at, ahead))
         assert seconds == pytest.approx(step.seconds)
@@ -75,15 +75,15 @@ def taken(rows: dict[int, tuple[int, int]], start: tuple[int, int], end: tuple[i
     """How long it takes to tell what lies between two places."""
     total = 0.0
     for at, (in_lots, whole) in rows.items():
-        begun = start[1] if at == start[0] + 1 else 0 if at > start[0] else LOTS
-        ended = end[1] if at == end[0] + 1 else LOTS if at <= end[0] else 0
-        total += max(0, ended - begun) * in_lots / LOTS * 1e-3
+        begun = start[1] if at == start[0] + 1 else 0 if at > start[0] else CLOSING_BATCHES
+        ended = end[1] if at == end[0] + 1 else CLOSING_BATCHES if at <= end[0] else 0
+        total += max(0, ended - begun) * in_lots / CLOSING_BATCHES * 1e-3
         total += whole * 1e-3 if start[0] < at <= end[0] else 0
     return total
 
 
 def uncuttable(in_lots: int, whole: int) -> float:
-    return max(in_lots / LOTS, whole + in_lots / LOTS) * 1e-3
+    return max(in_lots / CLOSING_BATCHES, whole + in_lots / CLOSING_BATCHES) * 1e-3
 
 
 def test_what_a_row_takes_is_learned_from_epochs_that_tell_many() -> None:
@@ -111,16 +111,16 @@ def test_slices_and_groups_are_put_together_by_stream() -> None:
 
 def test_instants_far_away_count_for_one() -> None:
     found = soonest(dict.fromkeys(range(100), 2))
-    assert len(found) == SOON + 1
+    assert len(found) == NEAR_INSTANTS + 1
     assert sum(found.values()) == 200
 
 
 def test_lots_without_jobs_take_no_epoch() -> None:
     due = Due(0, 9, rows={5: (3000, 0)}, lots=(2, 9, 14))
     first = EACH.step(due, 1.5, 0.0)
-    assert (first.upto, first.seconds) == ((4, 3), pytest.approx(1.0))
+    assert (first.limit, first.seconds) == ((4, 3), pytest.approx(1.0))
     second = EACH.step(Due(4, 9, 3, {5: (3000, 0)}, (2, 9, 14)), 2.5, 0.0)
-    assert (second.upto, second.seconds) == (None, pytest.approx(2.0))
+    assert (second.limit, second.seconds) == (None, pytest.approx(2.0))
 
 
 def test_a_single_job_is_told_at_once() -> None:

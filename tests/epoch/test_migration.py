@@ -21,10 +21,15 @@ from penstock.epoch.task import StatePlace, Warmed, kept_store
 from penstock.errors import UserError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions.count_sum import Count
-from penstock.operators.job_hops import JobGaps, JobHops
-from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
+from penstock.operators.job_windows import (
+    JOB,
+    JobAggregation,
+    JobGapAggregation,
+    JobSlidingAggregation,
+    JobWindows,
+)
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.windows import TimeWindow
+from penstock.operators.time_windows import TimeWindow
 from penstock.query.compile import compiled
 from penstock.state import run as run_module
 from penstock.state.bucket_map import Maps, Place, evenly
@@ -161,12 +166,12 @@ def sliding(sink: ListSink) -> ps.App:
 def test_only_windows_that_do_not_overlap_say_when_all_that_is_open_is_over() -> None:
     tumbling, hopping, gaps = TimeWindow(10, 10), TimeWindow(10, 5), TimeWindow(10, 20)
     counts = (Count("n", None),)
-    assert Aggregation(("k",), tumbling, counts).over_by(13) == 20
-    assert Aggregation(("k",), gaps, counts).over_by(13) == 30
-    assert JobGaps((JOB, "k"), gaps, counts).over_by(13) == 30
-    assert SlidingAggregation(("k",), hopping, counts).over_by(13) is None
-    assert JobHops((JOB, "k"), hopping, counts).over_by(13) is None
-    assert JobAggregation((JOB, "k"), JobTimes(((1, 10, 0), (2, 15, 0))), counts).over_by(13) is None
+    assert Aggregation(("k",), tumbling, counts).drained_at(13) == 20
+    assert Aggregation(("k",), gaps, counts).drained_at(13) == 30
+    assert JobGapAggregation((JOB, "k"), gaps, counts).drained_at(13) == 30
+    assert SlidingAggregation(("k",), hopping, counts).drained_at(13) is None
+    assert JobSlidingAggregation((JOB, "k"), hopping, counts).drained_at(13) is None
+    assert JobAggregation((JOB, "k"), JobWindows(((1, 10, 0), (2, 15, 0))), counts).drained_at(13) is None
 
 
 def test_windows_that_overlap_are_never_recreated(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue.app_plan import stages_owned
-from penstock.cli.unit_tables import of_jobs
+from penstock.cli.unit_tables import job_lines
 from penstock.engine.engine import Engine
 from penstock.engine.status_server import status
 from penstock.epoch.kill_points import STEPS, StepName
@@ -154,7 +154,7 @@ def test_dying_again_while_it_comes_back_and_after(straight: Path, tmp_path: Pat
     third = lived(tmp_path)
     assert third.by_job()["totals"]["lost_epochs"] == 3
     # the last repeated epoch is durable: what was left out then is not left out again
-    assert StateDirectory(tmp_path / "state").latest().epoch == 6
+    assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 6
     fourth = lived(tmp_path)
     assert fourth.by_job()["totals"]["lost_epochs"] == 2
     assert last_totals(tmp_path, "totals") == LINES - 5 * UNITS
@@ -196,7 +196,7 @@ def test_what_outputs_share_is_nobodys_own(tmp_path: Path) -> None:
     assert set(stages_owned(plan, ["same"]).values()) == set()
     both = stages_owned(plan, ["same", "windows", "some"])
     assert set(both.values()) == {frozenset({"same", "windows"})}
-    assert len(stages_owned(plan, list(MIXED))) == len(plan.subqueries)
+    assert len(stages_owned(plan, list(MIXED))) == len(plan.stages)
 
 
 def test_a_recovery_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:
@@ -219,4 +219,7 @@ def test_an_engine_tells_what_each_job_lost(tmp_path: Path, death: Death) -> Non
     assert "each" not in jobs
     (line,) = (tmp_path / "state" / "recoveries.jsonl").read_text().splitlines()
     assert json.loads(line)["jobs"] == jobs
-    assert "totals (gap): epochs lost 3, units of the logs lost 60, epochs not told 1" in of_jobs(jobs)
+    assert (
+        "totals (gap): epochs lost 3, records or bytes of the logs lost 60, epochs not delivered 1"
+        in job_lines(jobs)
+    )

@@ -23,6 +23,7 @@ from penstock.errors import InternalError, UserError
 from penstock.logs.contract import Span
 from penstock.state import run
 from penstock.state.directory import StateDirectory
+from penstock.state.rollback import find_problems
 from penstock.testing import inline
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
@@ -88,7 +89,7 @@ def test_an_epoch_that_died_before_its_commit_is_repeated_as_recorded(
     sink = ListSink()
     before = run_inline(build(sink), state, epoch_units=17, epochs=3)
     lost = run_inline(build(sink), state, epoch_units=17, epochs=1)
-    StateDirectory(state)._manifest_path(3).unlink()
+    StateDirectory(state).manifests.remove(3)
     after = run_inline(build(sink), state, epoch_units=1000, slices=3)
     assert after[0].units == lost[0].units, "the span of the record, not that of the new settings"
     assert rows_of([*before, *after]) == straight
@@ -116,8 +117,8 @@ def test_a_function_that_fails_costs_nothing_once_it_is_mended(
     assert failed.value.condition == "USER_FUNCTION_FAILED"
     assert "test_runner.py" in str(failed.value.where)
     assert "above the limit" in failed.value.primary
-    committed = StateDirectory(state).latest().epoch
-    assert StateDirectory(state).verify(committed) == []
+    committed = StateDirectory(state).manifests.latest().epoch
+    assert find_problems(StateDirectory(state), committed) == []
     reports = run_inline(build(ListSink()), state.with_name("again"), epoch_units=17, epochs=committed + 1)
     reports += run_inline(build(sink), state, epoch_units=17)
     assert rows_of(reports) == straight
@@ -157,9 +158,9 @@ def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
     monkeypatch.setattr(inline, "state_place", lambda at, *_, **__: state_place(at, cache, 1 << 30))
     run_inline(build(ListSink()), state, epoch_units=5)
     directory = StateDirectory(state)
-    needed = {run.replace("/", "_") + ".arrow" for run in directory.latest().runs()}
+    needed = {run.replace("/", "_") + ".arrow" for run in directory.manifests.latest().runs()}
     assert {path.name for path in cache.glob("*/*.arrow")} == needed
-    assert len(list(directory.run_names())) > len(needed), "older ones stay on disk, to go back to"
+    assert len(list(directory.list_runs())) > len(needed), "older ones stay on disk, to go back to"
 
 
 def test_a_slice_names_its_runs_once_they_are_on_disk(

@@ -56,22 +56,22 @@ def test_a_stream_without_partitions_has_no_time() -> None:
 
 
 def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
-    held = advanced(stream(10), {"a": 50}, 5, upto=(20, 3))
+    held = advanced(stream(10), {"a": 50}, 5, limit=(20, 3))
     assert (held.watermark, held.ahead, held.decided) == (20, 3, 21)
-    assert advanced(stream(10), {"a": 25}, 5, upto=(20, 3)) == advanced(stream(10), {"a": 25}, 5), (
+    assert advanced(stream(10), {"a": 25}, 5, limit=(20, 3)) == advanced(stream(10), {"a": 25}, 5), (
         "not reached"
     )
-    assert (held_again := advanced(held, {}, 5, upto=(20, 2))).ahead == 3, "what was told stays told"
-    assert advanced(held_again, {}, 5, upto=(20, 9)).ahead == 9
-    assert advanced(held, {}, 5, upto=(0, 1)) == held, "never back"
+    assert (held_again := advanced(held, {}, 5, limit=(20, 2))).ahead == 3, "what was told stays told"
+    assert advanced(held_again, {}, 5, limit=(20, 9)).ahead == 9
+    assert advanced(held, {}, 5, limit=(0, 1)) == held, "never back"
     freed = advanced(held, {}, 5)
     assert (freed.watermark, freed.ahead, freed.decided) == (45, 0, 45)
-    ended = advanced(held, {}, 5, finished=["a"], closed=True, upto=(30, 0))
+    ended = advanced(held, {}, 5, finished=["a"], closed=True, limit=(30, 0))
     assert (ended.watermark, ended.ahead) == (30, 0)
 
 
 def test_what_was_told_ahead_stays_so_while_a_partition_that_woke_holds_the_watermark() -> None:
-    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"], upto=(20, 3))
+    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"], limit=(20, 3))
     awake = advanced(asleep, {"b": 22}, 5)
     assert (awake.watermark, awake.ahead) == (20, 3)
     assert advanced(awake, {"b": 40}, 5).ahead == 0

@@ -111,18 +111,18 @@ def canonical(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
-def rows_below(folder: Path, upto: int | None = None) -> Rows:
+def rows_below(folder: Path, through: int | None = None) -> Rows:
     """The rows of every directory of epoch files in a folder; of all epochs, or of those up to one."""
     return {
-        path.name: canonical(_objects(path, upto))
+        path.name: canonical(_objects(path, through))
         for path in sorted(folder.glob("*"))
         if path.is_dir() and not path.name.startswith(".")
     }
 
 
-def _objects(folder: Path, upto: int | None) -> Iterator[Mapping[str, Any]]:
+def _objects(folder: Path, through: int | None) -> Iterator[Mapping[str, Any]]:
     for path in sorted(folder.glob("epoch-*")):
-        if upto is not None and int(path.stem.removeprefix("epoch-")) > upto:
+        if through is not None and int(path.stem.removeprefix("epoch-")) > through:
             continue
         if path.suffix == ".parquet":
             yield from pl.read_parquet(path).with_columns(selectors.temporal().to_physical()).to_dicts()

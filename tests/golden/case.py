@@ -254,13 +254,13 @@ class OfUnit(Case):
         first, cut = self.cut * 6, self.cut * 12
         with self._engines(folder, "0", drain=False, first_epoch_units=24, most_epoch_units=24) as unit:
             unit.until("the unit stands", lambda: unit.stands(self.fails_over))
-            _say_upto(folder, str(first))
+            _write_limit(folder, str(first))
             unit.until("the first lines are through", lambda: unit.committed("events", first))
             if self.fails_over:
                 leader = unit.leader()
                 unit.kill(leader)
                 unit.until("another leads", lambda: unit.stands(True) and unit.leader() != leader)
-            _say_upto(folder, str(cut))
+            _write_limit(folder, str(cut))
             unit.until("the lines are through", lambda: unit.committed("events", cut))
             (unit.die if self.fails_over else unit.stop)()
         archive.without_places(folder / "state", str(Path(unit_app.__file__)))
@@ -277,8 +277,8 @@ class OfUnit(Case):
         archive.move_unit(folder / "state", lives.name_of_unit("golden-unit", folder / "state"))
 
     @contextlib.contextmanager
-    def _engines(self, folder: Path, upto: str, **settings: Any) -> Iterator[lives.LiveUnit]:
-        _say_upto(folder, upto)
+    def _engines(self, folder: Path, through: str, **settings: Any) -> Iterator[lives.LiveUnit]:
+        _write_limit(folder, through)
         os.environ[unit_app.FOLDER] = str(folder)
         try:
             file = Path(unit_app.__file__)
@@ -287,10 +287,10 @@ class OfUnit(Case):
             del os.environ[unit_app.FOLDER]
 
 
-def _say_upto(folder: Path, upto: str) -> None:
-    draft = folder / f".{unit_app.UPTO}"
-    draft.write_text(upto)
-    draft.replace(folder / unit_app.UPTO)
+def _write_limit(folder: Path, through: str) -> None:
+    staged = folder / f".{unit_app.LIMIT}"
+    staged.write_text(through)
+    staged.replace(folder / unit_app.LIMIT)
 
 
 @contextlib.contextmanager
@@ -305,15 +305,15 @@ def given_of(folder: Path) -> Given:
     return Given(archive.read_lines(folder), folder / "out")
 
 
-def found(folder: Path, upto: int | None = None) -> Rows:
-    """All rows that were delivered in a folder, and what was put aside. `upto`: only those in files of epochs up to
+def found(folder: Path, through: int | None = None) -> Rows:
+    """All rows that were delivered in a folder, and what was put aside. `through`: only those in files of epochs up to
     this one, which leaves out tables."""
-    rows = archive.rows_below(folder / "out", upto)
+    rows = archive.rows_below(folder / "out", through)
     for why in ASIDE:
-        for stream, lines in archive.rows_below(folder / "state" / why, upto).items():
+        for stream, lines in archive.rows_below(folder / "state" / why, through).items():
             # of a text file, the part of its partition's id that a copy has too
             rows[f"{why}.{stream}"] = sorted(_OF_A_FILE.sub(r"\1", line) for line in lines)
-    if upto is None:
+    if through is None:
         for database in sorted((folder / "out").glob("*.db")):
             rows |= _tables(database)
     return rows

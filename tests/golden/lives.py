@@ -80,7 +80,7 @@ def live(
             if engine.step() is None:
                 break
             done += 1
-        engine.runner.settle()
+        engine.runner.checkpoint()
         if epochs is not None:
             engine.recycle(KEPT)
     finally:
@@ -158,7 +158,7 @@ class LiveUnit:
         _importable()
         self.unit = claim_unit(root, launch, Scheme(scheme))
         self._coordinator = Coordinator(
-            self.unit, tell=lambda _: None, begin=prepare_launch(self.unit, Scheme(scheme))
+            self.unit, report=lambda _: None, prepare=prepare_launch(self.unit, Scheme(scheme))
         )
         self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
         self._thread.start()
@@ -191,7 +191,7 @@ class LiveUnit:
     def committed(self, stream: str, lines: int) -> bool:
         """Whether the state in force has come to this many lines of every partition."""
         directory = StateDirectory(Path(self.unit.record().directory))
-        end = directory.recorded_end(directory.latest().epoch)
+        end = directory.records.read_end(directory.manifests.latest().epoch)
         reached = {} if end is None else end.at.get(stream, {})
         return bool(reached) and set(reached.values()) == {lines}
 
@@ -253,7 +253,7 @@ def _plan(program: Program) -> Plan:
 
 def _moved(maps: Maps, owners: Mapping[int, int], plan: Plan) -> Maps:
     """Buckets of all operators to other slices, and one bucket of one operator by itself."""
-    return maps.moved(None, owners).moved(next(iter(plan.subqueries)), {0: 3})
+    return maps.moved(None, owners).moved(next(iter(plan.stages)), {0: 3})
 
 
 def plan_of(query: Query, state: Path) -> Plan:
@@ -265,14 +265,14 @@ def plan_of(query: Query, state: Path) -> Plan:
 
 def operators_of(query: Query, state: Path) -> dict[str, str]:
     """The stateful operators of a query by their ids, each with its kind."""
-    return {name: kind_of(sub.operator) for name, sub in plan_of(query, state).subqueries.items()}
+    return {name: kind_of(sub.operator) for name, sub in plan_of(query, state).stages.items()}
 
 
 def planned(query: Query, state: Path) -> list[object]:
     """The stateful operators of a query, their partitioners, and what ranks its outputs."""
     plan = plan_of(query, state)
-    operators = [sub.operator for sub in plan.subqueries.values()]
-    partitioners = [one for sub in plan.subqueries.values() for one in sub.partitioners]
+    operators = [sub.operator for sub in plan.stages.values()]
+    partitioners = [one for sub in plan.stages.values() for one in sub.partitioners]
     tops = [output.top for output in plan.outputs.values() if output.top is not None]
     return [*operators, *partitioners, *tops]
 

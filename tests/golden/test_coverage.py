@@ -15,17 +15,17 @@ from typing import Any
 import penstock.operators
 import penstock.query
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.changes import Changes
 from penstock.operators.contract import Operator
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.landmark_windows import LandmarkWindows
+from penstock.operators.on_change import OnChangeAggregation
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.routing import Route
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.updates import Updates
-from penstock.query.window import Window
+from penstock.query.windows import Window
 from tests.golden.cases import CASES
 from tests.golden.given import Given, made_lines
 
@@ -34,7 +34,7 @@ WITHOUT: dict[str, str] = {
     "EventWindows": "the base of windows over events; each of those is an operator by itself",
     "PaneOperator": "the base of operators that keep panes",
     "StrictOperator": "the base of operators that take rows in strict order",
-    "_Flushed": "the base of operators of many jobs",
+    "_FlushableAggregation": "the base of operators of many jobs",
     "_Distinct": "the base of functions that count different values",
     "_OfTime": "the base of functions of event time",
     "_Ordered": "the base of functions that compare",
@@ -46,8 +46,8 @@ WITHOUT: dict[str, str] = {
 
 #: the operators that a kind of window becomes, with any emission
 OPERATORS: dict[str, tuple[type, ...]] = {
-    "InTime": (Aggregation, SlidingAggregation, Changes, Updates),
-    "Running": (RunningAggregation, Changes),
+    "InTime": (Aggregation, SlidingAggregation, OnChangeAggregation, PeriodicAggregation),
+    "Running": (RunningAggregation, OnChangeAggregation),
     "ByCount": (CountWindows,),
     "InSessions": (SessionWindows,),
     "BetweenLandmarks": (LandmarkWindows,),

@@ -16,7 +16,7 @@ from tests.golden.given import COLUMNS, Given
 #: names the folder, in the environment
 FOLDER = "PENSTOCK_GOLDEN"
 #: in the folder: how many lines of every partition there are by now, or `all`
-UPTO = "upto"
+LIMIT = "upto"
 
 
 class Growing(ListLog):
@@ -36,11 +36,11 @@ class Growing(ListLog):
         return super().read(span, chunk_bytes)
 
     def _grow(self) -> None:
-        said = (self._folder / UPTO).read_text()
-        upto = max(map(len, self._all.values())) if said == "all" else int(said)
+        said = (self._folder / LIMIT).read_text()
+        end = max(map(len, self._all.values())) if said == "all" else int(said)
         for name, lines in self._all.items():
-            self.add(name, *lines[self._seen : upto])
-        self._seen = upto
+            self.add(name, *lines[self._seen : end])
+        self._seen = end
         if said == "all":
             self.finish()
 

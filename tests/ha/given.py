@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from penstock.ha.controller import ControllerState, begun, decide
+from penstock.ha.controller import ControllerState, decide, initial_state
 from penstock.ha.decision import Decision
 from penstock.ha.history import FIGURES, Load, Measured, Measurement
 from penstock.ha.settings import ControllerSettings
@@ -76,7 +76,7 @@ def settled(
     settings: ControllerSettings, load: Load, measured: list[Measurement] | None = None, turns: int = 12
 ) -> tuple[ControllerState, Decision]:
     """The controller after some turns, a minute apart, of the same load."""
-    state = begun(settings, 0.0)
+    state = initial_state(settings, 0.0)
     more = USUAL if measured is None else measured
     for turn in range(turns):
         state, decision = decide(state, [*more, replace(load, at=60.0 * turn)], settings, 60.0 * turn)

@@ -9,10 +9,10 @@ from typing import Any
 from penstock.ha.decision import Decision
 from penstock.ha.history import ReportedLoad
 from penstock.ha.launch import Launch
-from penstock.ha.processes import Taken
+from penstock.ha.process_usage import ProcessUsage
 from penstock.ha.schemes import Scheme
-from penstock.ha.steering import Steering
 from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.ha.unit_controller import UnitController
 
 LOAD = {
     "events_per_second": 20_000.0,
@@ -52,12 +52,12 @@ class World:
         self.repeats = False
         self.steering = self.another()
 
-    def another(self) -> Steering:
+    def another(self) -> UnitController:
         """The controller of the next coordinator."""
-        return Steering(self.unit, self.told.append, clock=lambda: self.now, used=self._used)
+        return UnitController(self.unit, self.told.append, clock=lambda: self.now, used=self._used)
 
-    def _used(self, pid: int) -> Taken:
-        return Taken(
+    def _used(self, pid: int) -> ProcessUsage:
+        return ProcessUsage(
             cpu_seconds=self.now * (1.0 if pid == 1 else 0.05), memory_bytes=2e9 if pid == 1 else 1e9
         )
 

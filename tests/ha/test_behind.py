@@ -9,8 +9,8 @@ import pytest
 
 from penstock.errors import UserError
 from penstock.replica.lag import MOST_BEHIND, must_resync
-from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
+from penstock.state.shared_records import SharedRecords
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_when_the_leaders_state_is_taken_over(
 
 
 def test_a_replicas_directory_is_refused_to_an_engine_by_itself(tmp_path: Path) -> None:
-    book = Agreed(tmp_path / "ha" / "agreed")
-    book.path.mkdir(parents=True)
+    records = SharedRecords(tmp_path / "ha" / "agreed")
+    records.path.mkdir(parents=True)
     replica = tmp_path / "ha" / "replicas" / "e2"
     replica.mkdir(parents=True)
     (replica / "penstock.json").write_text(json.dumps({"format": 1, "id": "1", "query": "q", "logs": {}}))
@@ -42,10 +42,10 @@ def test_a_replicas_directory_is_refused_to_an_engine_by_itself(tmp_path: Path) 
         StateDirectory(replica).claim("q", "q")
     assert alone.value.condition == "STATE_OF_A_UNIT"
     with pytest.raises(UserError) as another:
-        StateDirectory(replica, Agreed(replica / "ha" / "agreed")).claim("q", "q")
+        StateDirectory(replica, SharedRecords(replica / "ha" / "agreed")).claim("q", "q")
     assert another.value.condition == "STATE_OF_A_UNIT"
     with pytest.raises(UserError):
         StateDirectory(tmp_path).claim("q", "q")
-    of_the_unit = StateDirectory(replica, book)
+    of_the_unit = StateDirectory(replica, records)
     of_the_unit.claim("q", "q", 1)
     of_the_unit.release()

@@ -90,7 +90,7 @@ class Second:
         self.told: list[str] = []
         again = Unit(unit.root, replace(unit.launch, epoch_seconds=7.0), unit.store)
         self.coordinator = Coordinator(
-            again, self._start, self.told.append, begin=prepare_launch(again, scheme)
+            again, self._start, self.told.append, prepare=prepare_launch(again, scheme)
         )
         self.ended: list[UnitRecord] = []
         self.thread = threading.Thread(target=lambda: self.ended.append(self.coordinator.run()), daemon=True)
@@ -152,7 +152,7 @@ def test_another_store_is_refused_while_the_unit_is_up(unit: Unit, at_work: Sess
 def test_the_record_stays_while_an_engine_holds_the_directory(unit: Unit) -> None:
     (unit.root / "penstock.json").write_text(json.dumps({"format": 1, "query": "q", "logs": {}}))
     holder = StateDirectory(unit.root)
-    with holder.held(), pytest.raises(ExternalError, match="STATE_IN_USE"):
+    with holder.locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
         forget(unit.root)
     assert unit.record().phase == "running"
     forget(unit.root)
@@ -205,7 +205,7 @@ def test_a_stop_under_way_is_not_undone_by_the_next_start(unit: Unit) -> None:
     engine = unit.store.start_session(60.0)
     unit.join(engine, "e1", Member(os.getpid(), socket.gethostname(), "passive", engine.id))
     second = Second(unit)
-    until("it waits", lambda: any("being stopped" in line for line in second.told))
+    until("it waits", lambda: any("is stopping" in line for line in second.told))
     time.sleep(1.0)
     assert unit.record().phase == "stopping"
     engine.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ha.controller import ControllerState, begun, decide
+from penstock.ha.controller import ControllerState, decide, initial_state
 from penstock.ha.cost import PRESETS, CostWeights
 from penstock.ha.decision import Rejected
 from penstock.ha.history import Load, Measurement
@@ -44,7 +44,7 @@ def after_loads(state: ControllerState, loads: list[Load], settings: ControllerS
 def test_never_over_the_threshold_if_a_scheme_within_it_exists(
     settings: ControllerSettings, load: Load, measured: list[Measurement], scheme: Scheme, fresh: bool
 ) -> None:
-    warm = begun(settings, 0.0).history.fold([*measured, *[load] * settings.warm_up_loads])
+    warm = initial_state(settings, 0.0).history.fold([*measured, *[load] * settings.warm_up_loads])
     state = ControllerState(scheme, settings.checkpoint_choices[0], 100.0 if fresh else 0.0, warm)
     after, decision = decide(state, [], settings, 101.0)
     chosen = decision.of(decision.chosen)
@@ -113,7 +113,7 @@ def test_a_larger_threshold_never_costs_more(
 
 def test_it_begins_on_the_safe_side_and_says_so() -> None:
     settings = ControllerSettings(threshold_seconds=60.0)
-    state = begun(settings, 0.0)
+    state = initial_state(settings, 0.0)
     for turn in range(settings.warm_up_loads - 1):
         state, decision = decide(state, [LOAD], settings, float(turn))
         assert decision.chosen is Scheme.active_replication
@@ -125,7 +125,7 @@ def test_it_begins_on_the_safe_side_and_says_so() -> None:
 def test_it_cools_down_after_a_switch_that_saves() -> None:
     settings = ControllerSettings(threshold_seconds=7.0, cool_down_seconds=100.0)
     large = replace(LOAD, state_bytes=400e6)
-    state = begun(settings, -1000.0)
+    state = initial_state(settings, -1000.0)
     state = replace(state, history=state.history.fold(USUAL))
     state = after_loads(state, [large] * 8, settings)
     assert state.scheme is Scheme.passive_cold
@@ -160,7 +160,7 @@ def test_a_scheme_that_has_become_too_slow_is_left_at_once() -> None:
 
 def test_it_does_not_go_to_and_fro_on_noise_around_the_threshold() -> None:
     settings = ControllerSettings(threshold_seconds=6.0, cool_down_seconds=0.0, ahead_seconds=0.0)
-    state = begun(settings, 0.0)
+    state = initial_state(settings, 0.0)
     state = replace(state, history=state.history.fold(USUAL))
     switches = 0
     for turn in range(400):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from penstock.cli.unit import facts
-from penstock.cli.unit_tables import drawn
+from penstock.cli.unit import unit_facts
+from penstock.cli.unit_tables import draw_unit
 from penstock.ha.schemes import Scheme
 from penstock.state.epoch_record import Offset
 from tests.ha.unit_kit import Kit
@@ -62,12 +62,12 @@ def test_an_engine_that_lacks_a_partition_is_passed_over_told_and_counts_again(
         kit.flowing(5)
         at = newest(kit).at["events"]
         assert set(at) == {lacking.removeprefix("events/"), *kit.members()["e2"].reach["events"]}
-        told = facts(kit.unit, kit.record(), kit.members())
+        told = unit_facts(kit.unit, kit.record(), kit.members())
         assert told["engines"]["e2"]["lacks"] == [lacking]
         console = Console(width=200)
         with console.capture() as shown:
-            console.print(drawn(told))
-        assert f"e2 is not waited for: it has no copy of {lacking}" in shown.get()
+            console.print(draw_unit(told))
+        assert f"the unit does not wait for e2, which still lacks data of {lacking}" in shown.get()
         assert f"does not wait for e2, which has no copy of {lacking}" in kit.told()
         for folder in blind:
             (folder / "p1.log").symlink_to(tmp_path / "unit" / folder.name.removesuffix("-blind") / "p1.log")
@@ -87,7 +87,7 @@ def caught_up(kit: Kit, scheme: Scheme) -> bool:
 
 
 def newest(kit: Kit) -> Offset:
-    record = kit.unit.agreed.recorded(kit.epoch())
+    record = kit.unit.shared_records.read(kit.epoch())
     return Offset() if record is None else record.end
 
 

@@ -95,7 +95,7 @@ def test_an_estimate_is_the_sum_of_its_parts(
     )
     for part in found.parts:
         assert not part.unit or part.seconds == pytest.approx(part.amount / part.speed)
-        assert f"{part.seconds:.2f} s" in found.told()
+        assert f"{part.seconds:.2f} s" in found.describe()
     plain = json.loads(json.dumps(found.to_plain()))
     assert plain["seconds"] == pytest.approx(found.seconds, abs=1e-3)
 

@@ -76,7 +76,7 @@ def test_an_engine_whose_clock_is_an_hour_off_takes_over(seconds: int, make: Mak
     replaced(kit)
     assert kit.leader() == "e2"
     kit.flowing()
-    newest = max((kit.unit.agreed.path / "epochs").glob("*.json"))
+    newest = max((kit.unit.shared_records.path / "epochs").glob("*.json"))
     off = json.loads(newest.read_bytes())["end"]["now"] / 1e6 - newest.stat().st_mtime
     assert abs(off - seconds) < 600, "its clock was off"
     kit.until("there is a second one again", lambda: stands(kit, Scheme.passive_hot))
@@ -151,7 +151,7 @@ def test_a_follower_that_was_left_behind_takes_over_the_state(make: Make) -> Non
         reached = kit.members()[second].epoch
         kit.until(
             "the leader has let go of what it needs",
-            lambda: StateDirectory(kit.root).epochs()[0] > reached + 15,
+            lambda: StateDirectory(kit.root).manifests.epochs()[0] > reached + 15,
         )
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -36,7 +36,7 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
 def looked(unit: Unit, members: dict[str, Member], **record: Any) -> str:
     """The unit's phase after a coordinator has looked at it; no engine is started."""
     unit.change(lambda now: replace(now, **record))
-    coordinator = Coordinator(unit, start=lambda unit, name, kind: None, tell=lambda _: None)
+    coordinator = Coordinator(unit, start=lambda unit, name, kind: None, report=lambda _: None)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(unit, "members", lambda: members)
         coordinator._look()

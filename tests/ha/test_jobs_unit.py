@@ -71,7 +71,7 @@ class JobsKit(Kit):
         all_rows, found = told(self.out / "everything"), told(self.extra / job)
         expected: dict[int, list[Row]] = {}
         for epoch, rows in all_rows.items():
-            record = self.unit.agreed.recorded(epoch)
+            record = self.unit.shared_records.read(epoch)
             if record is None:  # long before the job
                 continue
             kept = [row for number, row in self.holds if number <= record.commands]
@@ -201,7 +201,7 @@ def test_a_job_that_fails_with_the_leader_alone_has_failed(make: Make) -> None:
     kit.flowing()
     kit.finish()
     rows, late = told(kit.out / "everything"), told(kit.extra / "late")
-    records = {epoch: kit.unit.agreed.recorded(epoch) for epoch in rows}
+    records = {epoch: kit.unit.shared_records.read(epoch) for epoch in rows}
     taken = {epoch: 0 if record is None else record.commands for epoch, record in records.items()}
     created = kit.holds[0][0]
     wanted = {e for e in rows if created <= taken[e] and (e < failed_in or taken[e] >= resumed)}

@@ -223,7 +223,7 @@ def test_a_request_that_cannot_be_met_does_not_end_the_node(world: World) -> Non
     )
     world.units.append(nowhere)
     told: list[str] = []
-    node = Node(unit.store, "n0", tell=told.append)
+    node = Node(unit.store, "n0", report=told.append)
     requests = {
         "v:e1": json.dumps({"state": str(nowhere.root), "engine": "e1", "kind": "passive"}),  # no such folder
         "v:e2": json.dumps({"state": str(world.folder / "none"), "engine": "e2", "kind": "passive"}),

@@ -88,7 +88,7 @@ class ApartKit(Kit):
         super().__init__(folder, scheme, **settings)
 
     def start_coordinator(self) -> None:
-        self._coordinator = Coordinator(self.unit, start=self._started, tell=lambda _: None)
+        self._coordinator = Coordinator(self.unit, start=self._started, report=lambda _: None)
         self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
         self._thread.start()
 

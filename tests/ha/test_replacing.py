@@ -51,7 +51,7 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts(
         starts.append(clock.now)
         members[name] = engine(kind, "following")
 
-    looks = Coordinator(unit, start=start, tell=told.append)
+    looks = Coordinator(unit, start=start, report=told.append)
     for _ in range(240):
         looks._look()
         for name in [name for name in members if name != "e1"]:
@@ -63,7 +63,7 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts(
     assert waits[2:5] == sorted(waits[2:5]), "then each waits longer"
     assert waits[4] >= 15
     assert max(waits) <= 61
-    assert any("lost again and again" in line for line in told)
+    assert any("lost repeatedly" in line for line in told)
 
 
 def test_one_that_was_asked_to_leave_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_one_that_was_asked_to_leave_is_not_counted(tmp_path: Path, monkeypatch:
         starts.append(name)
         members[name] = engine(kind, "following")
 
-    looks = Coordinator(unit, start=start, tell=lambda _: None)
+    looks = Coordinator(unit, start=start, report=lambda _: None)
     for _ in range(6):
         looks._look()
         looks._look()

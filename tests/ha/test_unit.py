@@ -53,7 +53,7 @@ def stands(kit: Kit, scheme: Scheme) -> bool:
 
 def in_memory(kit: Kit) -> int:
     """How many epochs no durable manifest tells of."""
-    return kit.epoch() - max(StateDirectory(Path(kit.record().directory)).epochs(), default=-1)
+    return kit.epoch() - max(StateDirectory(Path(kit.record().directory)).manifests.epochs(), default=-1)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

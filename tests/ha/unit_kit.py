@@ -290,7 +290,7 @@ class Kit:
 
     def epoch(self) -> int:
         """The last epoch that is recorded."""
-        return max(self.unit.agreed.epochs(), default=-1)
+        return max(self.unit.shared_records.epochs(), default=-1)
 
     def until(self, what: str, true: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         deadline = time.monotonic() + seconds
@@ -338,7 +338,7 @@ class Kit:
             assert time.monotonic() < deadline, f"found, expected: {short}\n{self.told()}"
             time.sleep(0.2)
         state = StateDirectory(Path(self.record().directory))
-        generations = [state.manifest(epoch).generation for epoch in state.epochs()]
+        generations = [state.manifests.read(epoch).generation for epoch in state.manifests.epochs()]
         assert generations == sorted(generations)
 
 

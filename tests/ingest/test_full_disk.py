@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest import pipe_reader, skipped
+from penstock.ingest import pipe_reader, spool_files
 from penstock.ingest.spool import Spool
 from tests.ingest.processes import Processes, numbered, until
 
@@ -29,7 +29,7 @@ class Disk:
         self._journal = journal
         monkeypatch.setattr(os, "write", self.write)
         monkeypatch.setattr(journal, "_start_file", self._refusing(journal._start_file))
-        monkeypatch.setattr(skipped, "write_whole", self._refusing(skipped.write_whole))
+        monkeypatch.setattr(spool_files, "write_whole", self._refusing(spool_files.write_whole))
 
     def write(self, fd: int, data: bytes) -> int:
         if fd != self._journal._fd:

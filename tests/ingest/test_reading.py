@@ -17,7 +17,7 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.readers import read_floors
 from penstock.ingest.segment_log import SegmentLog
 from penstock.ingest.store import Store
-from penstock.sql.define import stream_of
+from penstock.sql.connectors import build_stream
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateStream
 from penstock.state.directory import StateDirectory
@@ -73,12 +73,12 @@ def test_a_stream_of_sql_reads_it(tmp_path: Path) -> None:
         "FORMAT csv(at TIMESTAMP, shop STRING, v INT) EVENT TIME at"
     )
     assert isinstance(statement, CreateStream)
-    (report,) = run_inline(ps.app("all", ps.output("all", stream_of(statement))), tmp_path / "state")
+    (report,) = run_inline(ps.app("all", ps.output("all", build_stream(statement))), tmp_path / "state")
     assert report.events == 18
     (statement,) = parse("CREATE STREAM s FROM segments() FORMAT combined_log EVENT TIME time")
     assert isinstance(statement, CreateStream)
     with pytest.raises(UserError, match="It takes directory"):
-        stream_of(statement)
+        build_stream(statement)
 
 
 def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     program = program_of(app, tmp_path / "state")
     runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     runner.recycle(3)
-    reached = directory.recorded_end(directory.epochs()[0])
+    reached = directory.records.read_end(directory.manifests.epochs()[0])
     assert reached is not None
     assert read_floors(tmp_path / "log") == reached.at["sales"]
 

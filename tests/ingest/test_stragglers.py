@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.client import connect
 from penstock.logs.contract import Span
-from penstock.sql.define import stream_of
+from penstock.sql.connectors import build_stream
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateStream
 from penstock.testing.list_log import ListLog
@@ -70,8 +70,8 @@ def test_a_straggler_is_leaped_over_and_its_span_is_told(tmp_path: Path) -> None
         json.loads(text) for file in sorted(folder.glob("*.jsonl")) for text in file.read_text().splitlines()
     ]
     assert any(row["partition"] == "slow" and "came back" in row["reason"] for row in rows)
-    upto = int(back[0]["reason"].rpartition(" ")[2])
-    (chunk,) = log.read(Span("slow", back[0]["offset"], upto))
+    end = int(back[0]["reason"].rpartition(" ")[2])
+    (chunk,) = log.read(Span("slow", back[0]["offset"], end))
     assert chunk.data.splitlines()[0].decode() == line(2)
 
 
@@ -96,5 +96,5 @@ def test_without_a_bound_epochs_wait(tmp_path: Path) -> None:
 def test_sql_says_how_long_to_wait(said: str, meant: int | None) -> None:
     (statement,) = parse(f"CREATE STREAM s FROM segments('x/y') FORMAT combined_log EVENT TIME time {said}")
     assert isinstance(statement, CreateStream)
-    made: Any = stream_of(statement).node
+    made: Any = build_stream(statement).node
     assert made.stream.idle_after == meant

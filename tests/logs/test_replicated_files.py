@@ -20,10 +20,10 @@ class TestFoldersOfFiles(LogContract):
     @pytest.fixture
     def log(self, tmp_path: Path) -> Log:
         text = "".join(f"{line}\n" for line in LINES)
-        for copy, upto in (("one", len(text)), ("two", len(text) // 3)):
+        for copy, end in (("one", len(text)), ("two", len(text) // 3)):
             (tmp_path / copy).mkdir()
             (tmp_path / copy / "a.log").write_text(f"first of a\n{text}half a li")
-            (tmp_path / copy / "b.log").write_text(f"first of b\n{text[:upto]}\n")
+            (tmp_path / copy / "b.log").write_text(f"first of b\n{text[:end]}\n")
         return ReplicatedLog(FileLog(str(tmp_path / "one/*.log")), FileLog(str(tmp_path / "two/*.log")))
 
 
@@ -70,8 +70,8 @@ def test_files_of_which_each_copy_lags_in_another_are_read(tmp_path: Path) -> No
     for copy, shorter in (("one", "b"), ("two", "a")):
         (tmp_path / copy).mkdir()
         for name, lines in text.items():
-            upto = lines.index("line 20") if name == shorter else len(lines)
-            (tmp_path / copy / f"{name}.log").write_text(lines[:upto])
+            end = lines.index("line 20") if name == shorter else len(lines)
+            (tmp_path / copy / f"{name}.log").write_text(lines[:end])
     log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
     parts = log.partitions({})
     ends = {one.id: log.cut(one.id, 0, 1 << 20) for one in parts}

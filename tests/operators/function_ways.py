@@ -33,8 +33,8 @@ def frame_of(events: Sequence[Event], dtype: pl.DataType) -> pl.DataFrame:
     )
 
 
-def resolved(function: AggregateFunction, dtype: pl.DataType) -> AggregateFunction:
-    return function.resolved({"x": dtype})
+def resolve(function: AggregateFunction, dtype: pl.DataType) -> AggregateFunction:
+    return function.resolve({"x": dtype})
 
 
 def answer(function: AggregateFunction, parts: pl.DataFrame) -> list[Any]:
@@ -55,17 +55,17 @@ def _plain(value: object) -> object:
 
 def at_once(function: AggregateFunction, frame: pl.DataFrame, number: Sequence[int]) -> pl.DataFrame:
     """The partial answer of each group of events, in the order of the numbers."""
-    grouped = frame.with_columns(pl.Series("g", number)).group_by("g").agg(function.of_events())
+    grouped = frame.with_columns(pl.Series("g", number)).group_by("g").agg(function.from_events())
     return grouped.sort("g").select(function.parts())
 
 
-def merged(function: AggregateFunction, parts: pl.DataFrame, number: Sequence[int]) -> pl.DataFrame:
-    grouped = parts.with_columns(pl.Series("g", number)).group_by("g").agg(function.merged())
+def merge(function: AggregateFunction, parts: pl.DataFrame, number: Sequence[int]) -> pl.DataFrame:
+    grouped = parts.with_columns(pl.Series("g", number)).group_by("g").agg(function.merge())
     return grouped.sort("g").select(function.parts())
 
 
-def joined(function: AggregateFunction, one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    return one.hstack(other.rename(lambda name: f"{name}.b")).select(function.joined(".b"))
+def merge_columns(function: AggregateFunction, one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    return one.hstack(other.rename(lambda name: f"{name}.b")).select(function.merge_columns(".b"))
 
 
 def ways(function: AggregateFunction, frame: pl.DataFrame, chance: random.Random) -> Iterator[pl.DataFrame]:
@@ -73,25 +73,25 @@ def ways(function: AggregateFunction, frame: pl.DataFrame, chance: random.Random
     height = frame.height
     whole = at_once(function, frame, [0] * height)
     yield whole
-    single = frame.select(function.of_event())
+    single = frame.select(function.from_event())
     assert single.schema == whole.schema
     mixed = frame.sample(fraction=1.0, shuffle=True, seed=chance.randrange(2**31))
     number = [chance.randrange(4) for _ in range(height)]
     parts = at_once(function, mixed, number)
     if chance.random() < 0.5:
         parts = pl.concat(
-            [parts[:1], mixed.filter(pl.Series(number) != min(number)).select(function.of_event())]
+            [parts[:1], mixed.filter(pl.Series(number) != min(number)).select(function.from_event())]
         )
-    yield merged(function, single, [0] * height)
-    yield merged(function, parts, [0] * parts.height)
+    yield merge(function, single, [0] * height)
+    yield merge(function, parts, [0] * parts.height)
     low, high = np.array([0]), np.array([height])
-    yield pl.DataFrame(function.over(single, low, high))
+    yield pl.DataFrame(function.merge_ranges(single, low, high))
     so_far = parts[:1]
     for row in range(1, parts.height):
-        so_far = joined(function, so_far, parts[row : row + 1])
+        so_far = merge_columns(function, so_far, parts[row : row + 1])
     yield so_far
-    yield joined(function, whole, whole.clear(1))
-    ran = parts.with_columns(pl.lit(0).alias("g")).with_columns(function.running("g"))
+    yield merge_columns(function, whole, whole.clear(1))
+    ran = parts.with_columns(pl.lit(0).alias("g")).with_columns(function.merge_running("g"))
     yield ran.select(function.parts())[-1:]
 
 
@@ -128,18 +128,18 @@ def check_many(
     if chance.random() < 0.3:  # ranges one after the other, as cells have them
         ends = sorted({*(chance.randrange(len(groups)) for _ in range(3)), len(groups)} - {0})
         low, high = np.array([0, *ends[:-1]]), np.array(ends)
-    over = pl.DataFrame(function.over(parts, low, high))
+    over = pl.DataFrame(function.merge_ranges(parts, low, high))
     assert over.schema == parts.schema
     for found, start, end in zip(answer(function, over), low.tolist(), high.tolist(), strict=True):
         told(found, [event for group in groups[start:end] for event in group])
     runs = [chance.randrange(3) for _ in groups]
-    ran = parts.with_columns(pl.Series("g", runs)).with_columns(function.running("g"))
+    ran = parts.with_columns(pl.Series("g", runs)).with_columns(function.merge_running("g"))
     assert ran.drop("g").schema == parts.schema
     for row, found in enumerate(answer(function, ran)):
         before = [group for group, run in zip(groups[: row + 1], runs, strict=False) if run == runs[row]]
         told(found, [event for group in before for event in group])
     shifted = parts.with_columns(pl.all().shift(1))
-    both = joined(function, parts, shifted)
+    both = merge_columns(function, parts, shifted)
     assert both.schema == parts.schema
     for row, found in enumerate(answer(function, both)):
         told(found, [event for group in groups[max(row - 1, 0) : row + 1] for event in group])

@@ -23,7 +23,7 @@ import penstock as ps
 from penstock.epoch.emission_limit import Closing, Due, Step
 from penstock.logs.contract import Partition
 from penstock.operators.event_windows import END_OF_TIME
-from penstock.operators.job_windows import LOTS
+from penstock.operators.job_windows import CLOSING_BATCHES
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 
@@ -112,7 +112,7 @@ class Holding(Closing):
         sure = min(due.sure, END_OF_TIME - 1)  # beyond it nothing is due
         anywhere = [due.reached, sure, *(sure - back * SECOND for back in range(1, 30))]
         at = draw.choice([*anywhere, *(at - 1 for at in due.rows for _ in range(4))])
-        return Step((max(at, due.reached), draw.choice([0, 1, 5, LOTS - 1, LOTS])))
+        return Step((max(at, due.reached), draw.choice([0, 1, 5, CLOSING_BATCHES - 1, CLOSING_BATCHES])))
 
     def observed(self, share: float, factor: float) -> Closing:
         return self

@@ -17,45 +17,48 @@ import polars as pl
 
 import penstock.operators as operators
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.applied import Applied
-from penstock.operators.changes import Changes
 from penstock.operators.count_join import CountJoin
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.custom import CustomOperator
+from penstock.operators.custom_runner import CustomRunner
 from penstock.operators.distinct import Distinct
 from penstock.operators.functions.count_sum import Avg, Count, CountValues, Sum
 from penstock.operators.functions.distinct import ApproxCountDistinct, CountDistinct
-from penstock.operators.functions.ends import Collect, First, Last
-from penstock.operators.functions.extremes import Max, Min
-from penstock.operators.functions.instants import Earliest, Latest
+from penstock.operators.functions.extremes import Earliest, Latest, Max, Min
+from penstock.operators.functions.first_last import Collect, First, Last
+from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.moments import Stddev, Variance
 from penstock.operators.functions.quantiles import ApproxQuantile, Median, Quantile
-from penstock.operators.functions.shipped import Shipped
 from penstock.operators.functions.summary import Summary
 from penstock.operators.functions.user import User, UserFunction
 from penstock.operators.group_top import GroupTop
 from penstock.operators.identity import settings_of
-from penstock.operators.job_hops import JobGaps, JobHops
-from penstock.operators.job_windows import JobAggregation, JobTimes
-from penstock.operators.join import TimeJoin
-from penstock.operators.joined import Columns, Condition
+from penstock.operators.interval_join import IntervalJoin
+from penstock.operators.job_windows import (
+    JobAggregation,
+    JobGapAggregation,
+    JobSlidingAggregation,
+    JobWindows,
+)
+from penstock.operators.join_columns import JoinColumns, JoinCondition
 from penstock.operators.landmark_windows import LandmarkWindows
 from penstock.operators.last_n import LastN
 from penstock.operators.lookup import Lookup
+from penstock.operators.on_change import OnChangeAggregation
 from penstock.operators.ordering import Ordering
 from penstock.operators.partitioners import ByFunction, ByRange
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
-from penstock.operators.relay import Relay
+from penstock.operators.rebalance import Rebalance
 from penstock.operators.row_fold import RowFold
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
-from penstock.operators.updates import Updates
-from penstock.operators.windows import TimeWindow
 
 
 class Throttle(CustomOperator):
@@ -81,29 +84,29 @@ def add(values: pl.Series) -> float:
 WINDOW = TimeWindow(60_000_000, 10_000_000, 5)
 TUMBLING = TimeWindow(60_000_000, 60_000_000)
 SUM = dataclasses.replace(Sum("total", "bytes"), of=pl.Int64())
-COLUMNS = Columns(
+COLUMNS = JoinColumns(
     (("user", pl.String()), ("at", pl.Datetime("us", "UTC"))), (("n", "n_right", pl.Int64()),), ("user",)
 )
-CONDITION = Condition('[(col("n")) > (dyn int: 1)]', pl.col("n") > 1)
+CONDITION = JoinCondition('[(col("n")) > (dyn int: 1)]', pl.col("n") > 1)
 TOP = TopK(3, "total", ("user",), running=False)
 STEPS = (PatternStep("a", pl.col("n") > 1), PatternStep("b", pl.col("n") == pl.col("a.n"), absent=True))
 MEAN = UserFunction("mean", add, max, float, None, pl.Float64())
 
 SAMPLES: tuple[Any, ...] = (
     Aggregation(("user",), TUMBLING, (SUM, Count("rows", None))),
-    Applied(
+    CustomRunner(
         ("user",), Throttle(), ("n",), {"": {"n": pl.Int64()}, "late": {"t": pl.List(pl.String())}}, "epoch"
     ),
-    Changes(("user",), WINDOW, (SUM,), running=True),
+    OnChangeAggregation(("user",), WINDOW, (SUM,), running=True),
     CountJoin(("user",), ("who",), COLUMNS, 5, CONDITION),
     CountWindows(("user",), (SUM,), 10, 5, forget_after=7),
     Distinct(("user",), None, ("n", "m")),
     GroupTop((), TOP, (("total", pl.Decimal(10, 2)),)),
-    JobGaps(("_job",), WINDOW, (SUM,)),
-    JobHops(("_job",), WINDOW, (SUM,)),
-    JobAggregation(("_job", "k0"), JobTimes(((1, 60, 0),)), (SUM,)),
-    JobTimes(((1, 60, 0), (2, 30, 1))),
-    TimeJoin(("user",), ("who",), COLUMNS, 5, 6, CONDITION, "left"),
+    JobGapAggregation(("_job",), WINDOW, (SUM,)),
+    JobSlidingAggregation(("_job",), WINDOW, (SUM,)),
+    JobAggregation(("_job", "k0"), JobWindows(((1, 60, 0),)), (SUM,)),
+    JobWindows(((1, 60, 0), (2, 30, 1))),
+    IntervalJoin(("user",), ("who",), COLUMNS, 5, 6, CONDITION, "left"),
     COLUMNS,
     CONDITION,
     LandmarkWindows(("user",), (SUM,), 9),
@@ -116,13 +119,13 @@ SAMPLES: tuple[Any, ...] = (
     *STEPS,
     Product(("a",), ("b",), 1, 2, CONDITION),
     LastProduct(("a",), ("b",), 4, 1, None),
-    Relay(("a",), ("user",)),
+    Rebalance(("a",), ("user",)),
     RowFold(("user",), fold, "fold", {"seen": [1, 2.5, None, True]}, ("n",), {"n": pl.Int64()}, 10),
     RunningAggregation(("user",), TUMBLING, (SUM,)),
     SessionWindows(("user",), (SUM,), 30, 60),
     SlidingAggregation(("user",), WINDOW, (SUM,)),
     TOP,
-    Updates(("user",), WINDOW, (SUM,), 10),
+    PeriodicAggregation(("user",), WINDOW, (SUM,), 10),
     WINDOW,
     Count("rows", None),
     CountValues("n", "bytes", pl.Int64()),
@@ -142,7 +145,7 @@ SAMPLES: tuple[Any, ...] = (
     Quantile("p90", "n", pl.Int64(), 0.9),
     Median("mid", "n", pl.Int64()),
     ApproxQuantile("p99", "n", pl.Int64(), 0.99, 0.02),
-    Shipped("total", "bytes", pl.Int64(), SUM),
+    FromPartials("total", "bytes", pl.Int64(), SUM),
     Summary("a0", "v0", pl.Int64()),
     MEAN,
     User("mean", "n", pl.Int64(), function=MEAN),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import TIME
-from penstock.operators.windows import TimeWindow
+from penstock.operators.time_windows import TimeWindow
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -128,7 +128,7 @@ def test_sums_of_any_floats_are_the_same_to_the_last_bit(
 
 def reduced(values: list[float], times: int) -> float:
     """The sum of many events, merged as a running total would merge them."""
-    summed = ps.sum_("x", "sum").resolved({"x": pl.Float64()})
+    summed = ps.sum_("x", "sum").resolve({"x": pl.Float64()})
     operator = Aggregation((), TimeWindow(SECOND, SECOND), (summed,))
     part = operator.prepare(pl.DataFrame({TIME: [0] * len(values), "x": values}))
     for _ in range(times):

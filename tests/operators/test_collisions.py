@@ -10,7 +10,6 @@ import pytest
 
 import penstock as ps
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.changes import Changes
 from penstock.operators.contract import (
     FOREVER,
     NEVER,
@@ -24,15 +23,16 @@ from penstock.operators.contract import (
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.landmark_windows import CLOSES, OPENS, LandmarkWindows
 from penstock.operators.last_n import LastN
+from penstock.operators.on_change import OnChangeAggregation
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.updates import Updates
-from penstock.operators.windows import TimeWindow
+from penstock.operators.time_windows import TimeWindow
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 
 #: (time, user, n): users take turns, so that rows of equal hash are mixed
 EVENTS = [(at, ("ada", "bob", None)[at * at % 3], at) for at in range(40)]
@@ -56,7 +56,7 @@ def driven(operator: Operator, folder: Path, cut: int, *columns: pl.Expr) -> lis
         rows += [] if made is None else made.sort(TIME).to_dicts()
         manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
         before = after
-    if isinstance(operator, Aggregation | SlidingAggregation | Updates | Changes):
+    if isinstance(operator, Aggregation | SlidingAggregation | PeriodicAggregation | OnChangeAggregation):
         held = manifest.collections.get("op", {})
         assert not any(held.values()), "once every window has closed nothing is left"
     return rows
@@ -171,9 +171,9 @@ def test_answers_before_the_end_keep_keys_of_one_hash_apart(
             expected.append((at, user, so_far[user, start]))
     window, functions = TimeWindow(8, 4), (ps.sum_("n", "sum"), ps.count())
     operator = (
-        Changes(("user",), window, functions)
+        OnChangeAggregation(("user",), window, functions)
         if every is None
-        else Updates(("user",), window, functions, every)
+        else PeriodicAggregation(("user",), window, functions, every)
     )
     rows = driven(operator, tmp_path, cut)
     assert sorted([(row[TIME], row["user"], row["sum"]) for row in rows], key=str) == sorted(

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import InternalError, UserError
-from penstock.operators import applied
+from penstock.operators import custom_runner
 from penstock.state import plain
 from penstock.testing.inline import run_inline
 from tests.operators.custom_operators import (
@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[str, str, ps.CustomOperator]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_told_by_name(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applied, "MOST_TICKS", 50)
+    monkeypatch.setattr(custom_runner, "MOST_TICKS", 50)
     condition, named, operator = FAULTS[fault]
     schema = TOTALS if isinstance(operator, Totals) else {"sum": pl.Int64}
     with pytest.raises(UserError) as raised:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.operators.contract import TIME
 from penstock.operators.distinct import Distinct
-from penstock.operators.search import Timeline, chained
 from penstock.operators.strict import Ordered
+from penstock.operators.timeline import Timeline, mark_chain
 from penstock.testing.inline import run_inline
 from tests.operators.harness import (
     SECOND,
@@ -93,7 +93,7 @@ def test_what_holds_nothing_back_any_more_is_forgotten(tmp_path: Path) -> None:
     run_inline(app, tmp_path, slices=1, buckets=1, epochs=190)
     from penstock.state.directory import StateDirectory
 
-    runs = StateDirectory(tmp_path).latest().collections["1-deduplicate"]["kept"]
+    runs = StateDirectory(tmp_path).manifests.latest().collections["1-deduplicate"]["kept"]
     assert sum(run.rows for run in runs) < 40
 
 
@@ -128,5 +128,5 @@ def test_chains_are_followed_to_their_ends(steps: list[int], starts: list[int]) 
         while start < rows:
             expected.add(start)
             start = following[start]
-    marked = chained(np.array(starts, dtype=np.int64), np.array(following, dtype=np.int64))
+    marked = mark_chain(np.array(starts, dtype=np.int64), np.array(following, dtype=np.int64))
     assert set(np.flatnonzero(marked).tolist()) == expected

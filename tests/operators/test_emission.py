@@ -58,8 +58,8 @@ def changes(history: History, shape: Shape, keys: tuple[str, ...], functions: Fu
     rows = []
     for (start, *values), events in windows(history, shape, keys).items():
         before = None
-        for upto, event in enumerate(events, start=1):
-            now = answer(events[:upto], functions)
+        for end, event in enumerate(events, start=1):
+            now = answer(events[:end], functions)
             if now != before:
                 rows.append(head(shape, start, keys, values) | {"as_of": event.time} | now)
             before = now

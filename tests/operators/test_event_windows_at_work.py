@@ -26,7 +26,7 @@ from penstock.operators.session_windows import SessionWindows
 from penstock.state.buckets import with_hash
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 from tests.operators.harness import (
     SECOND,
     Build,

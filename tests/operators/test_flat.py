@@ -13,7 +13,7 @@ from hypothesis import given
 import penstock as ps
 from penstock import col
 from penstock.operators.contract import DERIVED, ORDER, PARTITION, SEQUENCE, TIME
-from penstock.operators.strict import told_apart
+from penstock.operators.strict import number_siblings
 from penstock.query.explain import explained
 from tests.operators.harness import (
     SECOND,
@@ -162,9 +162,9 @@ def places(*rows: tuple[int, int, int]) -> pl.DataFrame:
 def test_no_two_rows_share_a_place_however_great_it_is(sequence: int) -> None:
     frame = places(*[(5, 3, sequence)] * 4, *[(5, 4, sequence)] * 2, (6, 3, sequence))
     frame = frame.with_columns(pl.Series("word", list("ababcda")))
-    apart = told_apart(frame)
+    apart = number_siblings(frame)
     assert apart.n_unique(ORDER) == frame.height
-    assert apart.equals(told_apart(frame))
+    assert apart.equals(number_siblings(frame))
     if 0 <= sequence < 2**49:
         assert apart.sort(ORDER).equals(apart)
         assert apart[PARTITION].equals(frame[PARTITION])
@@ -181,7 +181,7 @@ def test_more_than_a_million_rows_of_one_event_have_places_of_their_own() -> Non
             SEQUENCE: np.full(many, 9),
         }
     )
-    assert told_apart(frame).n_unique(ORDER) == many
+    assert number_siblings(frame).n_unique(ORDER) == many
 
 
 # -- demux ---------------------------------------------------------------------------------------

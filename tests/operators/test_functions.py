@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.operators.functions import AggregateFunction
-from tests.operators.function_ways import Event, Oracle, check_many, check_ways, frame_of, resolved, same
+from tests.operators.function_ways import Event, Oracle, check_many, check_ways, frame_of, resolve, same
 from tests.operators.harness import modestly
 
 # -- oracles ---------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def drawn_case(data: st.DataObject, name: str) -> tuple[Case, list[Event]]:
 @given(st.data(), st.randoms(use_true_random=False))
 def test_an_answer_depends_on_the_events_alone(name: str, data: st.DataObject, chance: random.Random) -> None:
     case, events = drawn_case(data, name)
-    function = resolved(case.function, case.dtype)
+    function = resolve(case.function, case.dtype)
     case.told(check_ways(function, frame_of(events, case.dtype), chance), events)
 
 
@@ -246,4 +246,4 @@ def test_ranges_runs_and_joins_hold_exactly_their_events(
     name: str, data: st.DataObject, chance: random.Random
 ) -> None:
     case, events = drawn_case(data, name)
-    check_many(resolved(case.function, case.dtype), case.dtype, events, chance, case.told)
+    check_many(resolve(case.function, case.dtype), case.dtype, events, chance, case.told)

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import UserError
 from penstock.operators.functions import AggregateFunction
-from tests.operators.function_ways import answer, at_once, frame_of, merged, resolved
+from tests.operators.function_ways import answer, at_once, frame_of, merge, resolve
 
 NAN, INF = math.nan, math.inf
 
@@ -22,9 +22,9 @@ NAN, INF = math.nan, math.inf
 def told(function: AggregateFunction, dtype: pl.DataType, *values: Any) -> Any:
     """The answer for these values, each an event of its own, merged."""
     frame = frame_of([((at, 0, at), value) for at, value in enumerate(values)], dtype)
-    known = resolved(function, dtype)
+    known = resolve(function, dtype)
     parts = at_once(known, frame, list(range(frame.height)))
-    return answer(known, merged(known, parts, [0] * frame.height))[0]
+    return answer(known, merge(known, parts, [0] * frame.height))[0]
 
 
 FLOATS: dict[str, tuple[AggregateFunction, list[float | None], Any]] = {
@@ -91,28 +91,28 @@ def test_sums_that_do_not_fit_are_null_and_come_back_when_they_fit_again() -> No
 @pytest.mark.parametrize("function", [ps.sum_("x", "y"), ps.avg("x", "y"), ps.variance("x", "y")])
 @pytest.mark.parametrize("value", [0.1, -0.3, -(2.0**53), 1.8e16, 1e17])
 def test_sums_outlive_a_billion_events(function: AggregateFunction, value: float) -> None:
-    known = resolved(function, pl.Float64())
+    known = resolve(function, pl.Float64())
     parts = at_once(known, pl.DataFrame({"x": [value] * 4}), [0] * 4)
     for _ in range(29):
-        parts = merged(known, pl.concat([parts, parts]), [0, 0])
+        parts = merge(known, pl.concat([parts, parts]), [0, 0])
     expected = {"sum": value * 2**31, "avg": value, "variance": 0.0}[known.name]
     assert answer(known, parts)[0] == expected
 
 
 @pytest.mark.parametrize("dtype", [pl.Int64(), pl.UInt64()])
 def test_sums_of_whole_numbers_outlive_a_billion_events(dtype: pl.DataType) -> None:
-    known = resolved(ps.avg("x", "y"), dtype)
+    known = resolve(ps.avg("x", "y"), dtype)
     value = 2**63 - 1 if dtype == pl.Int64 else 2**64 - 1
     parts = at_once(known, pl.DataFrame({"x": pl.Series([value], dtype=dtype)}), [0])
     for _ in range(30):
-        parts = merged(known, pl.concat([parts, parts]), [0, 0])
+        parts = merge(known, pl.concat([parts, parts]), [0, 0])
     assert answer(known, parts)[0] == float(value)
 
 
 def test_ranges_of_sums_may_wrap_around_in_between() -> None:
-    known = resolved(ps.sum_("x", "y"), pl.Int32())
+    known = resolve(ps.sum_("x", "y"), pl.Int32())
     parts = pl.DataFrame({"_y.s": [2**62, 2**62, 2**62, -(2**62), 5]})
-    found = known.over(parts, np.array([3, 0, 4]), np.array([5, 1, 5]))
+    found = known.merge_ranges(parts, np.array([3, 0, 4]), np.array([5, 1, 5]))
     assert found[0].to_list() == [5 - 2**62, 2**62, 5]
 
 
@@ -137,7 +137,7 @@ MISFITS: dict[str, tuple[AggregateFunction, pl.DataType]] = {
 def test_a_column_that_does_not_fit_is_refused_with_a_hint(name: str) -> None:
     function, dtype = MISFITS[name]
     with pytest.raises(UserError) as refused:
-        function.resolved({"x": dtype})
+        function.resolve({"x": dtype})
     assert refused.value.condition == "TYPE_MISMATCH"
     assert ".cast(" in (refused.value.hint or "")
 
@@ -166,7 +166,7 @@ def test_events_of_one_place_are_ordered_by_value() -> None:
             (ps.last("x"), "b"),
             (ps.collect("x"), [None, "a", "b"]),
         ):
-            known = resolved(function, pl.String())
+            known = resolve(function, pl.String())
             assert answer(known, at_once(known, frame, [0, 0, 0])) == [expected]
 
 
@@ -182,10 +182,10 @@ def test_functions_are_plain_descriptions() -> None:
         ps.collect("x"),
     ]
     for function in every:
-        known = function.resolved({"x": pl.Int32()})
+        known = function.resolve({"x": pl.Int32()})
         assert pickle.loads(pickle.dumps(known)) == known
-        assert repr(known) == repr(function.resolved({"x": pl.Int32()}))
-        assert function.column is None or repr(known) != repr(function.resolved({"x": pl.Int64()}))
+        assert repr(known) == repr(function.resolve({"x": pl.Int32()}))
+        assert function.column is None or repr(known) != repr(function.resolve({"x": pl.Int64()}))
         assert all(part.startswith(f"_{known.alias}.") for part in known.parts())
         assert known.alias in known.describe()
     assert [f.sequential for f in every] == [False, False, False, True, False, False, False, True]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import UserError
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.functions.buckets import Buckets
+from penstock.operators.functions.ddsketch import SketchBuckets
 from tests.operators.function_ways import (
     Event,
     answer,
@@ -22,8 +22,8 @@ from tests.operators.function_ways import (
     check_many,
     check_ways,
     frame_of,
-    merged,
-    resolved,
+    merge,
+    resolve,
 )
 from tests.operators.harness import modestly
 
@@ -53,7 +53,7 @@ def test_a_quantile_of_a_sketch_is_within_its_error(
     numbers: list[float | None], q: float, error: float, chance: random.Random
 ) -> None:
     events: list[Event] = [((at, 0, at), number) for at, number in enumerate(numbers)]
-    function = resolved(ps.approx_quantile("x", q, "y", error=error), pl.Float64())
+    function = resolve(ps.approx_quantile("x", q, "y", error=error), pl.Float64())
     found = check_ways(function, frame_of(events, pl.Float64()), chance)
     assert close(found, exact(events, q), error)
 
@@ -68,7 +68,7 @@ def test_a_quantile_of_a_sketch_is_within_its_error(
 def test_buckets_keep_the_order_of_values_and_their_middle_is_close(
     numbers: list[float], error: float
 ) -> None:
-    buckets, ordered = Buckets(error), pl.Series(sorted(numbers))
+    buckets, ordered = SketchBuckets(error), pl.Series(sorted(numbers))
     found = buckets.of(ordered)
     assert found.is_sorted()
     for middle, number in zip(buckets.value(found.to_numpy()).tolist(), ordered.to_list(), strict=True):
@@ -77,15 +77,15 @@ def test_buckets_keep_the_order_of_values_and_their_middle_is_close(
 
 def test_the_buckets_of_some_values_never_change() -> None:
     numbers = pl.Series([0.0, 1.0, 1.5, 2.0, -2.0, 1e300, 5e-324, math.inf, -math.inf, math.nan, None])
-    found = Buckets(0.01).of(numbers).to_list()
+    found = SketchBuckets(0.01).of(numbers).to_list()
     assert found == [0, 53750, 53774, 53799, -53799, 103573, 51, 2**31 - 1, 1 - 2**31, None, None]
 
 
 def test_a_sketch_of_a_million_values_stays_small() -> None:
     numbers = np.random.default_rng(7).lognormal(3, 2, 1_000_000)
     frame = pl.DataFrame({"x": numbers})
-    function = resolved(ps.approx_quantile("x", 0.99, "y"), pl.Float64())
-    parts = frame.group_by(pl.lit(0)).agg(function.of_events())
+    function = resolve(ps.approx_quantile("x", 0.99, "y"), pl.Float64())
+    parts = frame.group_by(pl.lit(0)).agg(function.from_events())
     assert parts["_y.t"].list.len().item() < 2_000
     assert answer(function, parts)[0] == pytest.approx(np.quantile(numbers, 0.99), rel=0.011)
 
@@ -101,7 +101,7 @@ def parted(function: AggregateFunction, frame: pl.DataFrame, pieces: int, seed: 
     parts = at_once(function, mixed, [math.isqrt(at) for at in number])
     while parts.height > 1:
         parts = parts.sample(fraction=1.0, shuffle=True, seed=chance.randrange(2**31))
-        parts = merged(function, parts, [row // 2 for row in range(parts.height)])
+        parts = merge(function, parts, [row // 2 for row in range(parts.height)])
     return parts
 
 
@@ -112,23 +112,23 @@ def test_a_theta_sketch_is_the_same_in_any_order(count: int, kind: str) -> None:
     frame = pl.concat([distinct, distinct.sample(count // 3, seed=1)]).to_frame()
     if kind == "texts":
         frame = frame.cast(pl.String)
-    function = resolved(ps.approx_count_distinct("x", "y"), frame.schema["x"])
+    function = resolve(ps.approx_count_distinct("x", "y"), frame.schema["x"])
     straight = at_once(function, frame, [0] * frame.height)
     for seed, pieces in enumerate((1, 2, 5, 12)):
         assert parted(function, frame, pieces, seed).equals(straight)
     # one by one, over ranges, joined to one another
     (low, high) = (np.array([0, 5]), np.array([frame.height, frame.height]))
-    single = frame.select(function.of_event())
-    assert pl.DataFrame(function.over(single, low, high))[:1].equals(straight)
+    single = frame.select(function.from_event())
+    assert pl.DataFrame(function.merge_ranges(single, low, high))[:1].equals(straight)
     halves = at_once(function, frame, [row % 2 for row in range(frame.height)])
-    both = halves[:1].hstack(halves[1:].rename({"_y.d": "_y.d.b"})).select(function.joined(".b"))
+    both = halves[:1].hstack(halves[1:].rename({"_y.d": "_y.d.b"})).select(function.merge_columns(".b"))
     assert both.equals(straight)
     found = answer(function, straight)[0]
     assert found == count if count <= 4_096 else abs(found - count) < 0.05 * count
 
 
 def test_a_sketch_of_few_values_counts_exactly_and_then_estimates() -> None:
-    function = resolved(ps.approx_count_distinct("x", "y", lg_k=5), pl.Int64())
+    function = resolve(ps.approx_count_distinct("x", "y", lg_k=5), pl.Int64())
     for count in (1, 31, 32, 33, 1_000):
         frame = pl.DataFrame({"x": range(count)})
         found = answer(function, at_once(function, frame, [0] * count))[0]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import UserError
 from penstock.operators.functions.user import UserFunction
-from tests.operators.function_ways import Event, answer, at_once, check_many, check_ways, frame_of, resolved
+from tests.operators.function_ways import Event, answer, at_once, check_many, check_ways, frame_of, resolve
 from tests.operators.harness import STRAIGHT, Cutting, History, cuttings, histories, modestly, told
 
 plain = ps.aggregate_function(
@@ -57,7 +57,7 @@ def test_a_function_of_the_users_answers_by_every_way(
     form: str, numbers: list[int | None], chance: random.Random
 ) -> None:
     events: list[Event] = [((at, 0, at), number) for at, number in enumerate(numbers)]
-    function = resolved(FORMS[form]("x", "y"), pl.Int64())
+    function = resolve(FORMS[form]("x", "y"), pl.Int64())
     assert check_ways(function, frame_of(events, pl.Int64()), chance) == expected(events)
 
     def same(found: Any, some: list[Event]) -> None:
@@ -80,12 +80,12 @@ def test_add_is_called_once_a_group_and_subtract_spares_merges() -> None:
         subtract=lambda whole, part: counted("subtract", whole - part),
         result=lambda state: state,
         dtype=pl.Int64(),
-    )("x").resolved({"x": pl.Int64()})
+    )("x").resolve({"x": pl.Int64()})
     frame = pl.DataFrame({"x": range(10_000)})
     parts = at_once(function, frame, [row // 100 for row in range(frame.height)])
     assert calls == {"add": 100, "merge": 0, "subtract": 0}
     low = np.arange(50)
-    found = pl.DataFrame(function.over(parts, low, low + 50))
+    found = pl.DataFrame(function.merge_ranges(parts, low, low + 50))
     assert calls == {"add": 100, "merge": 99, "subtract": 49}
     assert answer(function, found) == [sum(range(at * 100, (at + 50) * 100)) for at in range(50)]
     assert function.subtracts
@@ -104,10 +104,10 @@ def test_states_are_not_shared_between_answers() -> None:
         subtract=lambda whole, part: [value for value in whole if value not in part],
         result=lambda state: state,
         dtype=pl.List(pl.Int64()),
-    )("x").resolved({"x": pl.Int64()})
+    )("x").resolve({"x": pl.Int64()})
     parts = at_once(function, pl.DataFrame({"x": range(6)}), list(range(6)))
     low, high = np.array([0, 0, 1, 0, 2, 3, 0, 0]), np.array([6, 3, 6, 6, 6, 6, 6, 6])
-    found = answer(function, pl.DataFrame(function.over(parts, low, high)))
+    found = answer(function, pl.DataFrame(function.merge_ranges(parts, low, high)))
     assert found == [list(range(start, end)) for start, end in zip(low, high, strict=True)]
 
 
@@ -119,7 +119,7 @@ def test_a_state_is_json_or_bytes(state: Any) -> None:
         merge=lambda one, other: one,
         result=lambda found: found == state,
         dtype=pl.Boolean(),
-    )("x").resolved({"x": pl.Int64()})
+    )("x").resolve({"x": pl.Int64()})
     assert answer(function, at_once(function, pl.DataFrame({"x": [1]}), [0])) == [True]
 
 
@@ -144,11 +144,11 @@ def failing(what: str) -> UserFunction:
 
 @pytest.mark.parametrize("what", ["add", "merge", "result", "state", "type"])
 def test_a_failure_names_the_function(what: str) -> None:
-    function = failing(what)("x").resolved({"x": pl.Int64()})
+    function = failing(what)("x").resolve({"x": pl.Int64()})
 
     def run() -> None:
         parts = at_once(function, pl.DataFrame({"x": [1, 2]}), [0, 1])
-        answer(function, pl.DataFrame(function.over(parts, np.array([0]), np.array([2]))))
+        answer(function, pl.DataFrame(function.merge_ranges(parts, np.array([0]), np.array([2]))))
 
     with pytest.raises(UserError) as raised:
         run()
@@ -157,11 +157,11 @@ def test_a_failure_names_the_function(what: str) -> None:
 
 
 def test_a_function_travels_and_its_name_is_its_print() -> None:
-    known = subtracting("x").resolved({"x": pl.Int64()})
+    known = subtracting("x").resolve({"x": pl.Int64()})
     back = cloudpickle.loads(cloudpickle.dumps(known))
     assert repr(back) == repr(known)
     assert "0x" not in repr(known)
-    assert known == subtracting("x").resolved({"x": pl.Int64()})
+    assert known == subtracting("x").resolve({"x": pl.Int64()})
     assert back.describe() == "sum_and_count(x) as sum_and_count_x"
 
 

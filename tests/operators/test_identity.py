@@ -28,12 +28,12 @@ from penstock.operators.identity import (
     digest_of,
     encode,
     kind_of,
-    read_by,
+    readable_versions,
     settings_of,
     stored_as,
     versions_of,
 )
-from penstock.query.origin import Origin
+from penstock.origin import Origin
 from tests.operators.samples import SAMPLES, SETTINGS, SUM, TUMBLING, Throttle, fold, kinds, other
 
 named = pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: str(kind_of(one)))
@@ -52,7 +52,12 @@ def test_every_operator_and_aggregate_function_has_a_kind_and_a_version_of_its_o
     }
     unnamed = {one for one in concrete if "kind" not in vars(one)}
     # bases of several operators, which nobody makes by themselves
-    assert {one.__name__ for one in unnamed} <= {"PaneOperator", "StrictOperator", "EventWindows", "_Flushed"}
+    assert {one.__name__ for one in unnamed} <= {
+        "PaneOperator",
+        "StrictOperator",
+        "EventWindows",
+        "_FlushableAggregation",
+    }
     assert {one for one in declared if "state_version" not in vars(one)} == set()
 
 
@@ -231,4 +236,4 @@ def test_versions_are_those_of_all_that_is_in_an_operator_and_not_the_first(
     monkeypatch.setattr(type(SUM), "state_version", 3)
     monkeypatch.setattr(type(SUM), "reads_versions", frozenset({2}))
     assert versions_of(operator) == {"sum": 3}
-    assert read_by(operator) == {"sum": frozenset({2})}
+    assert readable_versions(operator) == {"sum": frozenset({2})}

@@ -21,13 +21,13 @@ from penstock.operators.contract import (
     SliceState,
 )
 from penstock.operators.count_join import CountJoin
-from penstock.operators.join import TimeJoin
-from penstock.operators.joined import Columns, Condition
+from penstock.operators.interval_join import IntervalJoin
+from penstock.operators.join_columns import JoinColumns, JoinCondition
 from penstock.operators.lookup import Lookup
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 from tests.operators.harness import fast_directory
 
 Event = tuple[int, str | None, int]
@@ -37,7 +37,7 @@ USERS = ("ada", "bob", None)
 LEFT: list[Event] = [(at, USERS[at * at % 3], at) for at in range(40)]
 RIGHT: list[Event] = [(at - at % 4, USERS[at % 3], 100 + at) for at in range(40)]
 TYPES = {"user": pl.String(), "n": pl.Int64()}
-COLUMNS = Columns.of(TYPES, TYPES, ("user",), ("user",), "_right")
+COLUMNS = JoinColumns.of(TYPES, TYPES, ("user",), ("user",), "_right")
 
 
 def driven(operator: Operator, cut: int) -> list[tuple[str | None, int | None, int | None]]:
@@ -97,14 +97,14 @@ def time_join(
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_time_joins_keep_keys_of_one_hash_apart(how: str, cut: int, strict: bool) -> None:
-    where = Condition.of((col("n") + col("n_right")) % 3 == 0)
-    join = TimeJoin(("user",), ("user",), COLUMNS, 1, 4, where, how, strict)
+    where = JoinCondition.of((col("n") + col("n_right")) % 3 == 0)
+    join = IntervalJoin(("user",), ("user",), COLUMNS, 1, 4, where, how, strict)
     assert driven(join, cut) == time_join(1, 4, how, lambda n, m: (n + m) % 3 == 0)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 40])
 def test_distinct_pairs_keep_keys_of_one_hash_apart(cut: int) -> None:
-    join = TimeJoin(("user",), ("user",), COLUMNS, 0, 9, distinct=True, ports=1)
+    join = IntervalJoin(("user",), ("user",), COLUMNS, 0, 9, distinct=True, ports=1)
     expected = [
         (user, n, m)
         for t, user, n in LEFT

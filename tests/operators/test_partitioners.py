@@ -62,7 +62,7 @@ def test_answers_do_not_depend_on_the_partitioner(
 def test_the_keys_of_a_part_lie_in_neighbouring_buckets(count: int) -> None:
     rows = pl.DataFrame({"user": [f"{letter}{number}" for letter in "abcdxyz" for number in range(50)]})
     route = ByKey(("user",), ByRange("user", ("c", "x")))
-    hashed = route.hashed(rows, count)
+    hashed = route.add_hash(rows, count)
     buckets = pl.Series(buckets_of(hashed[HASH].to_numpy(), count))
     part = pl.Series(np.where(rows["user"] < "c", 0, np.where(rows["user"] < "x", 1, 2)))
     spans = [(buckets.filter(part == p).min(), buckets.filter(part == p).max()) for p in range(3)]

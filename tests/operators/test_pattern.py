@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.operators import matching
+from penstock.operators import pattern_matching
 from penstock.operators.contract import TIME
 from penstock.operators.pattern import Pattern
 from penstock.state.directory import StateDirectory
@@ -117,12 +117,12 @@ def test_a_match_happens_when_its_last_event_does_or_its_time_is_over(
 def test_a_few_pairs_at_a_time_are_as_good_as_many(
     history: History, cutting: Cutting, steps: list[Step], within: int, skip: bool
 ) -> None:
-    before = matching._PAIRS
+    before = pattern_matching._PAIRS
     try:
-        matching._PAIRS = 3
+        pattern_matching._PAIRS = 3
         agree(history, cutting, steps, within, False, skip)
     finally:
-        matching._PAIRS = before
+        pattern_matching._PAIRS = before
 
 
 def events_of(*said: tuple[float, str, str, float, float]) -> History:
@@ -212,5 +212,5 @@ def test_what_came_to_nothing_is_forgotten(tmp_path: Path) -> None:
         ps.step("a", ps.lit(True)), ps.step("b", col("n") < ps.prev("a", "n")), within="15s"
     )
     run_inline(ps.app("p", ps.output("out", found)), tmp_path, slices=1, buckets=1, epochs=190)
-    runs = StateDirectory(tmp_path).latest().collections["1-pattern"]["open"]
+    runs = StateDirectory(tmp_path).manifests.latest().collections["1-pattern"]["open"]
     assert sum(run.rows for run in runs) < 60

@@ -26,7 +26,7 @@ def rows_at(where: list[tuple[int, int, int]]) -> pl.DataFrame:
 
 def dealt(route: Grid, rows: pl.DataFrame, buckets: int) -> dict[int, set[int]]:
     """The rows of every bucket."""
-    hashed = route.hashed(rows, buckets)
+    hashed = route.add_hash(rows, buckets)
     found: dict[int, set[int]] = {}
     for row, bucket in zip(hashed["id"], buckets_of(hashed[HASH].to_numpy(), buckets), strict=True):
         assert row not in found.setdefault(int(bucket), set()), "a row lies twice in one bucket"
@@ -51,7 +51,7 @@ def test_every_pair_meets_in_exactly_one_bucket(
 def test_within_a_bucket_the_hash_follows_time(
     where: list[tuple[int, int, int]], buckets: int, left: bool
 ) -> None:
-    hashed = Grid(left).hashed(rows_at(where), buckets).sort(TIME)
+    hashed = Grid(left).add_hash(rows_at(where), buckets).sort(TIME)
     bucket = buckets_of(hashed[HASH].to_numpy(), buckets)
     for number in set(bucket.tolist()):
         assert hashed.filter(pl.Series(bucket == number))[HASH].is_sorted()
@@ -72,6 +72,6 @@ def test_a_grid_spreads_its_rows_and_copies_them_as_often_as_its_other_side_is_w
 def test_round_robin_is_even() -> None:
     rows = pl.DataFrame({"n": np.arange(6_400)})
     for buckets in (1, 8, 64):
-        found = np.bincount(buckets_of(RoundRobin().hashed(rows, buckets)[HASH].to_numpy(), buckets))
+        found = np.bincount(buckets_of(RoundRobin().add_hash(rows, buckets)[HASH].to_numpy(), buckets))
         assert len(found) == buckets
         assert found.max() <= 1.1 * found.min()

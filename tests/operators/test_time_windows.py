@@ -12,7 +12,7 @@ from hypothesis import given
 import penstock as ps
 from penstock import col
 from penstock.operators.contract import FOREVER, NEVER
-from penstock.operators.windows import SINCE_EVER, TimeWindow
+from penstock.operators.time_windows import ALL_TIME, TimeWindow
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -129,7 +129,7 @@ def test_durations_of_any_kind_say_a_window() -> None:
 
 @pytest.mark.parametrize(
     "window",
-    [TimeWindow(5, 5), TimeWindow(7, 3, 1), TimeWindow(2, 9, 4), TimeWindow(3, 1, 0), SINCE_EVER],
+    [TimeWindow(5, 5), TimeWindow(7, 3, 1), TimeWindow(2, 9, 4), TimeWindow(3, 1, 0), ALL_TIME],
 )
 def test_open_windows_begin_where_closed_ones_end(window: TimeWindow) -> None:
     for watermark in (*range(-30, 30), NEVER, FOREVER):

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import UserError
-from penstock.server.allowed_hosts import Reach
-from penstock.server.security import FileGuard
+from penstock.server.statement_guard import AllowedServers, StatementGuard
 from penstock.sinks import HttpPush, KafkaTopic, Postgres, RedisStream
-from penstock.sql.define import sinks_of, stream_of
+from penstock.sql.connectors import build_sinks, build_stream
 from penstock.sql.parse import parse
 from penstock.sql.statements import Call, CreateJob, CreateStream
 
@@ -40,7 +39,7 @@ OPEN = [
 def test_streams_from_servers(log: str, told: str) -> None:
     (statement,) = parse(STREAM.format(log))
     assert isinstance(statement, CreateStream)
-    made = stream_of(statement)
+    made = build_stream(statement)
     assert told in made.node.describe()
 
 
@@ -53,7 +52,7 @@ def test_sinks_of_servers() -> None:
     ]
     (statement,) = parse(JOB.format(", ".join(calls)))
     assert isinstance(statement, CreateJob)
-    topic, stream, table, push = sinks_of(statement.sinks)
+    topic, stream, table, push = build_sinks(statement.sinks)
     assert isinstance(topic, KafkaTopic)
     assert topic.key == "page"
     assert isinstance(stream, RedisStream)
@@ -78,11 +77,11 @@ def test_what_sql_refuses(sink: str, condition: str) -> None:
     (statement,) = parse(JOB.format(sink))
     assert isinstance(statement, CreateJob)
     with pytest.raises(UserError, match=condition):
-        sinks_of(statement.sinks)
+        build_sinks(statement.sinks)
 
 
-def guard(tmp_path: Path) -> FileGuard:
-    return FileGuard((), tmp_path / "state", Reach(OPEN))
+def guard(tmp_path: Path) -> StatementGuard:
+    return StatementGuard((), tmp_path / "state", AllowedServers(OPEN))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def guard(tmp_path: Path) -> FileGuard:
 def test_servers_the_operator_named_pass(text: str, tmp_path: Path) -> None:
     guard(tmp_path).check(parse(text))
     with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
-        FileGuard((), tmp_path / "state").check(parse(text))
+        StatementGuard((), tmp_path / "state").check(parse(text))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_other_servers_do_not(text: str, tmp_path: Path) -> None:
 )
 def test_odd_addresses_do_not_either(url: str) -> None:
     with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
-        Reach(OPEN).check(Call("http_push", (url,)))
+        AllowedServers(OPEN).check(Call("http_push", (url,)))
 
 
 def test_no_file_is_named_over_http(tmp_path: Path) -> None:
@@ -151,4 +150,4 @@ def test_no_file_is_named_over_http(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["cache", "redis://cache:6379", "cache:x", "a b:1", ""])
 def test_what_is_no_host_and_port(address: str) -> None:
     with pytest.raises(UserError, match="BAD_OPTION"):
-        Reach([address])
+        AllowedServers([address])

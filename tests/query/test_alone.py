@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from penstock import col
-from penstock.query.origin import here
+from penstock.origin import here
 from penstock.query.steps import FilterStep, MapStep, MergedStep
 
 ROWS = pl.DataFrame({"x": [number * 1.1 + 0.3 for number in range(300)], "n": list(range(300))})

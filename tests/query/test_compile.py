@@ -17,7 +17,7 @@ from penstock import col
 from penstock.decode.contract import Decoded, Decoder
 from penstock.logs.contract import Chunk
 from penstock.query.compile import compiled
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
@@ -101,14 +101,14 @@ def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path, tmp_path:
 
 def test_a_stateless_query_has_no_sub_query_and_no_level() -> None:
     made = plan(clicks().filter(col("bytes") > 1).select("user"))
-    assert (made.levels, list(made.subqueries)) == (0, [])
+    assert (made.levels, list(made.stages)) == (0, [])
     assert [(str(edge.source), str(edge.target)) for edge in made.edges] == [("scan:clicks", "out:out0")]
 
 
 def test_a_shared_input_is_one_sub_query() -> None:
     counts = clicks().key_by("user").window("1s").count()
     made = plan(counts, counts.top(3), counts.filter(col("count") > 2))
-    assert len(made.subqueries) == 1
+    assert len(made.stages) == 1
     assert sorted(
         str(edge.target) for edge in made.edges_from(EdgeSource("stage", "1-time-window-aggregate"))
     ) == [
@@ -131,7 +131,7 @@ def test_a_level_is_one_more_than_the_deepest_input() -> None:
         .sum("bytes")
     )
     made = plan(deep, events.key_by("user").window("1s").count())
-    assert [(sub.id, sub.level) for sub in made.subqueries.values()] == [
+    assert [(sub.id, sub.level) for sub in made.stages.values()] == [
         ("1-last-n", 1),
         ("2-time-window-aggregate", 2),
         ("3-time-window-aggregate", 2),  # by the same key as the one it reads: no further exchange
@@ -144,7 +144,7 @@ def test_a_level_is_one_more_than_the_deepest_input() -> None:
 def test_a_sub_query_waits_for_every_stream_it_reads() -> None:
     both = clicks("a").union(clicks("b")).key_by("user").window("1s").count()
     made = plan(both.key_by("user").last(2, "count"))
-    assert [sub.streams for sub in made.subqueries.values()] == [("a", "b"), ("a", "b")]
+    assert [sub.streams for sub in made.stages.values()] == [("a", "b"), ("a", "b")]
 
 
 # -- fingerprint ----------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_as_written_is_a_tree_from_each_output_to_its_stream_with_the_users_line
         [
             "output top                                                   LINE",
             "to out/top/epoch-*.jsonl",
-            "└─ top 10 by greatest count, told when it changes            LINE",
+            "└─ top 10 by greatest count, emitted when it changes         LINE",
             "   └─ count(*) as count per pattern over running, every 10s  LINE",
             '      └─ map pattern = col("path").list.join([" > "])        LINE',
             "         └─ last 3 of path per session                       LINE",
@@ -99,7 +99,7 @@ def test_spark_stages_follow_an_epoch_from_the_scan_to_the_commit() -> None:
             "stage 2  slices: 2-running-aggregate",
             "         a task per slice: state in, operators, new runs, results",
             "   ───── collect",
-            "driver   gather top: top 10 by greatest count, told when it changes",
+            "driver   gather top: top 10 by greatest count, emitted when it changes",
             "         to out/top/epoch-*.jsonl",
             "driver   gather total: all rows",
             "         to out/total/epoch-*.parquet",

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import UserError
-from penstock.operators.join import TimeJoin
+from penstock.operators.interval_join import IntervalJoin
 from penstock.query.compile import compiled
 from penstock.query.explain import explained
 from penstock.query.joins import KeyedJoins
@@ -201,7 +201,7 @@ def test_the_state_belongs_to_what_the_join_says() -> None:
 
 def test_a_join_travels() -> None:
     for made in (join(within="1s", where=col("cost") > 1), join(events=2), lookup(deleted="paid")):
-        (sub,) = plan_of(made).subqueries.values()
+        (sub,) = plan_of(made).stages.values()
         assert cloudpickle.loads(cloudpickle.dumps(sub.operator)) == sub.operator
 
 
@@ -221,4 +221,4 @@ def test_equal_joins_are_computed_once() -> None:
         for _ in range(2)
     ]
     plan = compiled(ps.app("x", *(ps.output(f"out{at}", one) for at, one in enumerate(made))))
-    assert [type(sub.operator) for sub in plan.subqueries.values()] == [TimeJoin]
+    assert [type(sub.operator) for sub in plan.stages.values()] == [IntervalJoin]

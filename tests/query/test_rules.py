@@ -15,8 +15,8 @@ from penstock.catalogue.app_plan import AppPlan
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compiled, forms
-from penstock.query.ends import EdgeSource
-from penstock.query.lower import lowered
+from penstock.query.edges import EdgeSource
+from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL
 from penstock.query.rules.merge_steps import merged
@@ -61,7 +61,7 @@ def test_equal_steps_over_one_stream_become_one() -> None:
     events = clicks()
     same = [events.filter(col("bytes") > 1).key_by("user").window("5s").count() for _ in range(3)]
     made = compiled(app(*same))
-    assert len(made.subqueries) == 1
+    assert len(made.stages) == 1
     assert len(made.edges_from(EdgeSource("stage", "1-time-window-aggregate"))) == 3
 
 
@@ -79,7 +79,7 @@ def test_equal_steps_over_one_stream_become_one() -> None:
 def test_steps_that_differ_stay_two(other: object) -> None:
     events = clicks()
     first = events.filter(col("bytes") > 1).key_by("user").window("5s").count()
-    assert len(compiled(app(first, other(events))).subqueries) == 2  # type: ignore[operator]
+    assert len(compiled(app(first, other(events))).stages) == 2  # type: ignore[operator]
 
 
 def test_long_lists_that_print_alike_are_told_apart() -> None:
@@ -88,7 +88,7 @@ def test_long_lists_that_print_alike_are_told_apart() -> None:
         events.filter(col("bytes").is_in([*range(1000), last])).key_by("user").window("5s").count()
         for last in (5_000, 5_001)
     )
-    assert len(compiled(app(first, second)).subqueries) == 2
+    assert len(compiled(app(first, second)).stages) == 2
 
 
 def test_functions_are_equal_to_themselves_alone() -> None:
@@ -140,7 +140,7 @@ def test_a_filter_on_keys_passes_the_aggregate_and_one_on_answers_does_not() -> 
 def test_a_filter_stays_above_what_others_read_too() -> None:
     counts = clicks().key_by("user").window("5s").count()
     made = compiled(app(counts, counts.filter(col("user") == "u1"), counts.filter(col("user") == "u2")))
-    assert len(made.subqueries) == 1
+    assert len(made.stages) == 1
 
 
 # -- merge steps ----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_aggregates_are_reduced_before_they_travel_and_lists_are_not() -> None:
 
 
 def levels(plan: Plan) -> list[int]:
-    return [sub.level for sub in plan.subqueries.values()]
+    return [sub.level for sub in plan.stages.values()]
 
 
 def test_the_same_key_again_needs_no_exchange() -> None:
@@ -223,7 +223,7 @@ def test_no_rule_changes_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     optimised = rows("optimised")
     assert len(optimised) == 3
-    plain = replace(lowered(everything()))
+    plain = replace(lower_app(everything()))
     for rule in PHYSICAL[:1]:  # the engine does not run without knowing what to read
         plain = rule(plain)
     monkeypatch.setattr(AppPlan, "of", lambda app: AppPlan(plain, {one.name: one for one in app.outputs}))

@@ -23,7 +23,7 @@ def test_partitioners_of_differently_named_keys():
 def test_a_pushed_filter_keeps_the_partitioner():
     counted = stream(ROWS).key_by("user", partition=ps.by_range("user", ["d"])).window("1s").count()
     plan = compiled(ps.app("t", ps.output("o", counted.filter(col("user") == "a"))))
-    assert all(sub.partitioners for sub in plan.subqueries.values())
+    assert all(sub.partitioners for sub in plan.stages.values())
 
 
 def test_a_value_that_is_the_key():

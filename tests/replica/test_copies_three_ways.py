@@ -44,12 +44,12 @@ class Gateway:
         self._draw, self._at_once = random.Random(number), (7, 11)[number]
         self._sent = dict.fromkeys(LINES, 0)
 
-    def sent(self, upto: Mapping[str, int]) -> None:
+    def sent(self, end: Mapping[str, int]) -> None:
         """Take lines of each producer, up to these."""
-        while names := [name for name, lines in upto.items() if self._sent[name] < lines]:
+        while names := [name for name, lines in end.items() if self._sent[name] < lines]:
             name = self._draw.choice(names)
             first = self._sent[name]
-            self._sent[name] = min(first + self._at_once, upto[name])
+            self._sent[name] = min(first + self._at_once, end[name])
             data = b"".join(LINES[name][first : self._sent[name]])
             self._store.append([Frame.of(name, len(b"".join(LINES[name][:first])), data)], now=1)
 
@@ -94,9 +94,9 @@ def test_copies_that_come_on_unevenly_do_not_show(
     engine = InlineEngine(
         app, tmp_path / "state", epoch_units=8_000, slices=lambda epoch: 1 + epoch * seed % 4
     )
-    for upto in range(90, 300, 90):
+    for end in range(90, 300, 90):
         for gateway in gateways:
-            gateway.sent({name: draw.randrange(upto - 80, upto) for name in LINES})
+            gateway.sent({name: draw.randrange(end - 80, end) for name in LINES})
         list(engine.steps())
     for gateway, copy in zip(gateways, copies, strict=True):
         gateway.sent(ALL)
@@ -163,5 +163,5 @@ def child(folder: str) -> None:
 def named(folder: Path) -> set[int]:
     """The copies that epoch records name."""
     state = StateDirectory(folder / "state")
-    ends = [state.recorded_end(epoch) or Offset() for epoch in range(state.newest_epoch() + 1)]
+    ends = [state.records.read_end(epoch) or Offset() for epoch in range(state.records.newest_epoch() + 1)]
     return {copy for end in ends for copy in end.copies.get("events", {}).values()}

@@ -18,9 +18,9 @@ from penstock.ha.unit import Member
 from penstock.logs.choice import Extent
 from penstock.logs.contract import Log, Partition, Span
 from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
-from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.shared_records import SharedRecords
 from penstock.testing.inline import InlineEngine
 from penstock.testing.manual_clock import ManualClock
 from tests import golden_query as golden
@@ -52,10 +52,10 @@ def growing() -> tuple[Frail, Frail]:
     return Frail({}, finished=False), Frail({}, finished=False)
 
 
-def grow(copy: Frail, upto: int) -> None:
+def grow(copy: Frail, end: int) -> None:
     for name, lines in LINES.items():
         there = {one.id: one.latest for one in super(Frail, copy).partitions({})}.get(name, 0)
-        copy.add(name, *lines[there:upto])
+        copy.add(name, *lines[there:end])
 
 
 def straight(tmp_path: Path) -> dict[str, list[Any]]:
@@ -94,7 +94,7 @@ def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_same(tmp
     expected = straight(tmp_path)
     assert rows(reports) == expected
     state = StateDirectory(tmp_path / "leader")
-    records = [state.recorded(epoch) for epoch in range(len(reports))]
+    records = [state.records.read(epoch) for epoch in range(len(reports))]
     named = [record.end.copies.get("events", {}) for record in records if record]
     assert {copy for copies in named for copy in copies.values()} == {0, 1}
     assert all(set(copies) <= {"p0", "p1"} for copies in named)
@@ -130,10 +130,10 @@ def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
     assert [log.route(name) for name in ("p0", "p1")] == [1, 1]
     engine = InlineEngine(leading, tmp_path / "leader")
     assert engine.step() is not None  # further steps would wait, since there is more
-    assert StateDirectory(tmp_path / "leader").last_offsets() == {"events": {"p0": 50, "p1": 50}}
+    assert StateDirectory(tmp_path / "leader").records.last_offsets() == {"events": {"p0": 50, "p1": 50}}
     hearing.heard({})  # the other is gone
     list(engine.steps())
-    assert StateDirectory(tmp_path / "leader").last_offsets() == {"events": {"p0": 60, "p1": 60}}
+    assert StateDirectory(tmp_path / "leader").records.last_offsets() == {"events": {"p0": 60, "p1": 60}}
     engine.close()
 
 
@@ -183,7 +183,9 @@ def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:
 
 
 def reports_to(said: list[Any], log: Log, folder: Path) -> Reporter:
-    return Reporter(program(log), Agreed(folder / "nothing"), lambda **told: said.append(told["reach"]))
+    return Reporter(
+        program(log), SharedRecords(folder / "nothing"), lambda **told: said.append(told["reach"])
+    )
 
 
 def hears(leading: Program, said: list[Any] | None = None, told: list[str] | None = None) -> Hearing:
@@ -212,13 +214,13 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
     first = engine.step()
     assert first is not None
     state = StateDirectory(tmp_path / "state")
-    assert state.last_offsets() == {"events": {"p0": 60, "p1": 0}}
+    assert state.records.last_offsets() == {"events": {"p0": 60, "p1": 0}}
     clock.now += 4.9
     assert [one.latest for one in log.partitions({"p0": 60, "p1": 0})] == [60, 0]
     assert log.withheld == {"p1"}
     clock.now += 0.2
     reports = [first, *engine.steps()]
-    assert state.last_offsets() == {"events": {"p0": 60, "p1": 60}}
+    assert state.records.last_offsets() == {"events": {"p0": 60, "p1": 60}}
     hearing.heard({"e2": lacking})
     hearing.heard({"e2": lacking})
     assert said == [{"e2": ["events/p1"]}]
@@ -232,7 +234,7 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
     hearing.heard({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
     assert said[1:] == [{}]
     assert rows(reports) == straight(tmp_path)
-    ends = [state.recorded_end(report.epoch) or Offset() for report in reports]
+    ends = [state.records.read_end(report.epoch) or Offset() for report in reports]
     named = [end.copies for end in ends if end.copies]
     assert named == [{"events": {"p0": 0}}, {"events": {"p1": 0}}, {"events": {"p0": 1, "p1": 1}}]
 
@@ -279,7 +281,7 @@ def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
             return super().partitions(offsets)
 
     copies = Asked({"p0": ["x"] * 9}, finished=False), Asked({"p0": ["x"] * 9}, finished=False)
-    reporter = Reporter(program(ps.replicated(*copies)), Agreed(tmp_path), lambda **told: None)
+    reporter = Reporter(program(ps.replicated(*copies)), SharedRecords(tmp_path), lambda **told: None)
     reporter.look()
     (tmp_path / "epochs").mkdir()
     record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))

@@ -11,8 +11,8 @@ from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
-from penstock.state.agreed import Agreed
 from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.shared_records import SharedRecords
 
 
 class Lease:
@@ -31,13 +31,12 @@ def app() -> Program:
 
 @pytest.mark.parametrize("what", ["jobs", "app", "app and jobs"])
 def test_an_epoch_of_jobs_is_executed_when_its_failures_are_decided(what: str, tmp_path: Path) -> None:
-    book = Agreed(tmp_path / "state" / "ha" / "agreed")
-    book.take(1)
+    records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
+    records.take_over(1)
     for epoch in range(3):
-        book.record(
-            epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=0 if what == "app" else epoch))
-        )
-    duty = Duty("e2", Agreed(book.path), tmp_path, follows=Leader(lambda: 1, dict))
+        commands = 0 if what == "app" else epoch
+        records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=commands)))
+    duty = Duty("e2", SharedRecords(records.path), tmp_path, follows=Leader(lambda: 1, dict))
     program = Program("few", tmp_path / "state") if what == "jobs" else app()
     seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)
     seat.claimed(program, None)

@@ -1,4 +1,4 @@
-"""What the API tells of the inside: graphs, versions, checks, the engine, epochs, restarts, the log."""
+"""What the API shows of the inside: graphs, versions, checks, the engine, epochs, restarts, the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.server.epoch_history import Past
+from penstock.server.epoch_history import EpochHistory
 from penstock.server.restarts import Restarts
 from penstock.server.security import Token
 from penstock.testing.list_log import ListLog
@@ -27,7 +27,7 @@ def site(state: Path) -> Iterator[kit.Site]:
 # -- checking ------------------------------------------------------------------------------------
 
 
-def test_what_is_checked_is_answered_and_not_done(site: kit.Site) -> None:
+def test_a_check_returns_the_reply_and_changes_nothing(site: kit.Site) -> None:
     body = {"name": "few", "query": "SELECT page FROM clicks WHERE status = 404"}
     made = site.post("/jobs?check=true", body, 201)
     assert (made["says"], made["command"]) == ("created job few; it runs from the next epoch on", None)
@@ -42,12 +42,12 @@ def test_what_is_checked_is_answered_and_not_done(site: kit.Site) -> None:
     assert site.get("/jobs/pages")["life"] == "running"
 
 
-def test_what_is_wrong_is_said_with_its_place_also_when_it_is_checked(site: kit.Site) -> None:
+def test_a_check_reports_mistakes_with_their_place(site: kit.Site) -> None:
     query = "SELECT page\n FROM clicks WHERE nope = 1"
-    told = site.post("/jobs?check=true", {"name": "x", "query": query}, 422)
-    assert (told["condition"], told["line"], told["column"]) == ("UNKNOWN_COLUMN", 2, 20)
-    told = site.http.patch("/jobs/pages?check=true", json={"query": query}).json()
-    assert (told["condition"], told["line"]) == ("UNKNOWN_COLUMN", 2)
+    reply = site.post("/jobs?check=true", {"name": "x", "query": query}, 422)
+    assert (reply["condition"], reply["line"], reply["column"]) == ("UNKNOWN_COLUMN", 2, 20)
+    reply = site.http.patch("/jobs/pages?check=true", json={"query": query}).json()
+    assert (reply["condition"], reply["line"]) == ("UNKNOWN_COLUMN", 2)
     assert site.post(
         "/sql?check=true", {"sql": "CREATE STREAM s FROM files('/etc/*') FORMAT json(a TEXT)"}, 403
     )
@@ -63,7 +63,7 @@ def test_a_job_has_its_versions(site: kit.Site) -> None:
     found = site.get("/jobs/pages/versions")
     assert [one["did"] for one in found] == ["created", "paused", "resumed", "altered"]
     assert [one["version"] for one in found] == [1, 2, 3, 4]
-    assert [one["command"] for one in found] == [1, 2, 3, 3], "what was said in one go has one number"
+    assert [one["command"] for one in found] == [1, 2, 3, 3], "statements of one request have one number"
     assert (found[0]["query"], found[3]["state"]) == (first, "kept")
     assert "status = 200" in found[3]["query"]
     assert all(one["at"] > 1.7e9 for one in found)
@@ -79,7 +79,7 @@ def test_versions_that_were_folded_are_one(state: Path) -> None:
         site.sql("RESUME JOB pages")
         program = site.running.host.program
         program._fold_after = 0  # type: ignore[union-attr]
-        program.forget_commands(program.commands)
+        program.forget_commands_before(program.commands)
         site.sql("PAUSE JOB pages")
         found = site.get("/jobs/pages/versions")
         assert [(one["did"], one["version"], one["at"] is None) for one in found] == [
@@ -125,15 +125,15 @@ def test_an_output_of_an_app_has_a_graph_and_a_history(state: Path) -> None:
 # -- the engine ----------------------------------------------------------------------------------
 
 
-def test_epochs_and_the_log_are_told(state: Path) -> None:
+def test_epochs_and_the_log_are_shown(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
         site.epochs(3)
         points = site.get("/epochs?limit=2")
         assert [(point["epoch"], point["events"]) for point in points] == [(2, 1), (3, 1)]
         assert site.get("/jobs")[0]["rows_per_second"] > 0
         site.sql("PAUSE JOB seen")
-        said = [one for one in site.get("/logs?limit=50") if one["event"] == "said"]
-        assert said[0]["facts"]["sql"] == "PAUSE JOB seen"
+        executed = [one for one in site.get("/logs?limit=50") if one["event"] == "executed"]
+        assert executed[0]["facts"]["sql"] == "PAUSE JOB seen"
         assert len(site.get("/logs?limit=1")) == 1
 
 
@@ -142,14 +142,14 @@ def test_an_engine_that_nobody_measures_has_no_figures(site: kit.Site) -> None:
     assert (found["name"], found["measured"], found["sub_queries"]) == ("test", False, {})
 
 
-def test_a_start_after_a_death_is_a_restart(state: Path) -> None:
+def test_a_start_after_a_crash_is_a_restart(state: Path) -> None:
     with kit.site(state, events=10) as site:
         assert (site.get("/recovery")["starts"], site.get("/recovery")["restarts"]) == (1, [])
         site.epochs(2)
     with kit.site(state) as site:
         assert site.get("/recovery")["restarts"] == [], "it ended by itself"
-    told = json.loads((state / "service.json").read_bytes())
-    (state / "service.json").write_text(json.dumps({**told, "ended": False}))
+    content = json.loads((state / "service.json").read_bytes())
+    (state / "service.json").write_text(json.dumps({**content, "ended": False}))
     with kit.site(state) as site:
         found = site.get("/recovery")
         (restart,) = found["restarts"]
@@ -162,31 +162,40 @@ def test_a_start_after_a_death_is_a_restart(state: Path) -> None:
         assert restart["gap_seconds"] >= 0
 
 
-def test_a_damaged_note_of_restarts_is_done_without(tmp_path: Path) -> None:
+def test_a_damaged_file_of_restarts_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "service.json").write_text("{")
     restarts = Restarts(tmp_path)
-    restarts.opened(7)
+    restarts.open(7)
     assert (restarts.starts, restarts.restarts) == (1, [])
     nowhere = Restarts(tmp_path / "file" / "below")
     (tmp_path / "file").write_text("")
-    nowhere.opened(1)
-    nowhere.ended()
+    nowhere.open(1)
+    nowhere.end()
 
 
-def test_rates_are_those_of_late() -> None:
+def test_rates_without_epochs_are_zero() -> None:
     now = 1_000.0
-    past = Past(lambda: now)
-    assert (past.told_per_second("a"), past.units_per_second(), past.points(5)) == (0.0, {}, [])
+    history = EpochHistory(lambda: now)
+    assert (history.rows_per_second("a"), history.units_per_second(), history.points(5)) == (0.0, {}, [])
 
 
 # -- the pass of a browser -----------------------------------------------------------------------
 
 
-def test_a_pass_is_good_until_it_ends_and_for_its_token_only() -> None:
+def test_a_pass_is_valid_until_it_expires_and_for_its_token_only() -> None:
     token, other = Token("the token of this service"), Token("the token of another one")
-    given = token.pass_until(1_000)
-    assert token.passes(given, 999)
-    assert not token.passes(given, 1_000)
-    assert not other.passes(given, 999)
-    for wrong in (None, "", ".", "1000", f"9{given}", given[:-1], given.replace("1000", "2000"), "é.é"):
-        assert not token.passes(wrong, 999)
+    login_pass = token.issue_pass(1_000)
+    assert token.accepts_pass(login_pass, 999)
+    assert not token.accepts_pass(login_pass, 1_000)
+    assert not other.accepts_pass(login_pass, 999)
+    for wrong in (
+        None,
+        "",
+        ".",
+        "1000",
+        f"9{login_pass}",
+        login_pass[:-1],
+        login_pass.replace("1000", "2000"),
+        "é.é",
+    ):
+        assert not token.accepts_pass(wrong, 999)

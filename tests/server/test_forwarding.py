@@ -18,7 +18,8 @@ from penstock.server import forwarding
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
-from penstock.server.security import FileGuard, Token
+from penstock.server.security import Token
+from penstock.server.statement_guard import StatementGuard
 from tests.catalogue.kit import of_log
 from tests.server import kit
 
@@ -43,11 +44,11 @@ def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tup
     """A coordinator beside a site."""
     jobs = Program("test", state, streams={"clicks": of_log(site.log)}, follows=True)
     jobs.join()
-    host = Host(jobs, state, FileGuard((), state, code=True))
+    host = Host(jobs, state, StatementGuard((), state, code=True))
     service = Service(host, None, None if token is None else Token(token))
     with Server(service, "127.0.0.1", 0) as server:
-        host.opened(site.running.host.committed)
-        host.entered("running")
+        host.open(site.running.host.committed)
+        host.enter_phase("running")
         yield service, server.url
 
 
@@ -113,8 +114,8 @@ def test_a_carrier_that_is_gone_is_followed_by_the_next(state: Path) -> None:
 def test_a_carrier_that_never_answers_does_not_stop_a_command(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(forwarding, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(forwarding, "MAX_FORWARD_SECONDS", 0.3)
+    monkeypatch.setattr(forwarding, "_RESPONSE_SECONDS", 0.1)
     with socket.socket() as silent, kit.site(state, events=30) as site:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -18,8 +18,8 @@ from penstock.errors import UserError
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.request_bodies import Change, NewJob, NewStream
-from penstock.server.statements import alter_job, create_job, create_stream
+from penstock.server.render_sql import render_alter_job, render_create_job, render_create_stream
+from penstock.server.request_bodies import JobChange, NewJob, NewStream
 from penstock.sql.parse import parse
 from tests.server import kit
 
@@ -76,7 +76,7 @@ values = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), texts
 )
 words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True)
-made = st.fixed_dictionaries(
+connectors = st.fixed_dictionaries(
     {
         "kind": words,
         "arguments": st.lists(values, max_size=3),
@@ -89,24 +89,24 @@ made = st.fixed_dictionaries(
 @given(
     name=words | texts,
     query=texts | st.just("SELECT page FROM clicks"),
-    into=st.lists(made, max_size=2),
+    into=st.lists(connectors, max_size=2),
     values=st.dictionaries(words, values, max_size=3),
 )
 def test_a_job_of_any_body_is_one_statement_that_says_the_same(
     name: str, query: str, into: Any, values: Any
 ) -> None:
     try:
-        text = create_job(NewJob(name=name, query=query, into=into, parameters=values))
+        text = render_create_job(NewJob(name=name, query=query, into=into, parameters=values))
     except (UserError, ValueError):
         return
-    (said,) = parse(text)
-    assert said.name == name  # type: ignore[union-attr]
+    (statement,) = parse(text)
+    assert statement.name == name  # type: ignore[union-attr]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     name=words,
-    log=made,
+    log=connectors,
     columns=st.dictionaries(texts, texts | st.sampled_from(["STRING", "BIGINT"]), max_size=3),
     lateness=st.none() | texts | st.just("5s"),
 )
@@ -115,22 +115,22 @@ def test_a_stream_of_any_body_is_one_statement_that_says_the_same(
 ) -> None:
     body = {"name": name, "log": log, "format": {"columns": columns}, "lateness": lateness}
     try:
-        text = create_stream(NewStream.model_validate(body))
+        text = render_create_stream(NewStream.model_validate(body))
     except (UserError, ValueError):
         return
-    (said,) = parse(text)
-    assert said.name == name  # type: ignore[union-attr]
+    (statement,) = parse(text)
+    assert statement.name == name  # type: ignore[union-attr]
 
 
 @settings(max_examples=100, deadline=None)
 @given(name=texts, where=texts, rebuild=st.booleans())
 def test_a_change_of_any_body_is_one_statement(name: str, where: str, rebuild: bool) -> None:
     try:
-        text = alter_job(name, Change(where=where, rebuild=rebuild))
+        text = render_alter_job(name, JobChange(where=where, rebuild=rebuild))
     except (UserError, ValueError):
         return
-    (said,) = parse(text)
-    assert said.name == name  # type: ignore[union-attr]
+    (statement,) = parse(text)
+    assert statement.name == name  # type: ignore[union-attr]
 
 
 # -- the OpenAPI ---------------------------------------------------------------------------------

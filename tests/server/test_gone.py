@@ -1,4 +1,4 @@
-"""A client that goes away before it is answered is no error; and logs are JSON lines of one form."""
+"""A client that disconnects before the response is no error; and logs are JSON lines of one form."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from starlette.types import Message, Receive, Scope, Send
 import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.engine.gauges import Gauges
-from penstock.server.engine_numbers import numbers
+from penstock.server.epoch_history import status_values
 from penstock.server.limits import Limits
 from penstock.server.middleware import Gate
-from penstock.server.structured_log import JsonLines, to_lines
+from penstock.server.structured_log import JsonLines, log_as_json
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 from tests.catalogue import kit as jobs_kit
 from tests.server import kit
 
 
-def asked(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Message]]:
-    """What a request comes to in which something fails, by a client that leaves or stays."""
+def send_request(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Message]]:
+    """Send a request that fails in the application, from a client that disconnects or stays."""
     heard: list[Message] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,14 +60,14 @@ def asked(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Message]]:
 
 def test_who_leaves_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock.server")
-    gate, heard = asked(RuntimeError("No response returned."), leaves=True)
-    assert (dict(gate.answers), heard, caplog.records) == ({}, [], [])
+    gate, heard = send_request(RuntimeError("No response returned."), leaves=True)
+    assert (dict(gate.responses), heard, caplog.records) == ({}, [], [])
 
 
 @pytest.mark.parametrize(("text", "leaves"), [("No response returned.", False), ("a defect", True)])
 def test_a_defect_is_one_whoever_leaves(text: str, leaves: bool) -> None:
     with pytest.raises(RuntimeError, match=text):
-        asked(RuntimeError(text), leaves=leaves)
+        send_request(RuntimeError(text), leaves=leaves)
 
 
 def test_a_body_that_is_broken_off_is_no_defect(tmp_path: Path) -> None:
@@ -91,17 +91,17 @@ def test_a_body_that_is_broken_off_is_no_defect(tmp_path: Path) -> None:
 def test_lines_have_their_own_time_and_those_of_the_pages_are_lines_too() -> None:
     record = logging.LogRecord("penstock", logging.INFO, "", 0, "came back", None, None)
     record.facts = {"at": 1794825063.593, "epochs": 1}
-    told = json.loads(JsonLines().format(record))
-    assert told["at"].endswith("+00:00")
-    assert told["epochs"] == 1
-    kept = {name: logging.getLogger(name).__dict__.copy() for name in ("penstock", "uvicorn", "nicegui")}
-    before = {name: list(logging.getLogger(name).handlers) for name in kept}
+    line = json.loads(JsonLines().format(record))
+    assert line["at"].endswith("+00:00")
+    assert line["epochs"] == 1
+    loggers = {name: logging.getLogger(name).__dict__.copy() for name in ("penstock", "uvicorn", "nicegui")}
+    before = {name: list(logging.getLogger(name).handlers) for name in loggers}
     written = io.StringIO()
     try:
-        to_lines(written)
+        log_as_json(written)
         logging.getLogger("nicegui").warning("/ui/dead not found")
     finally:
-        for name, facts in kept.items():
+        for name, facts in loggers.items():
             logger = logging.getLogger(name)
             logger.handlers[:], logger.propagate = before[name], facts["propagate"]
             logger.setLevel(facts["level"])
@@ -127,9 +127,9 @@ def test_every_stream_has_its_watermark(tmp_path: Path) -> None:
         gauges.add(report)
     finally:
         engine.close()
-    told = numbers(gauges)
-    assert told["watermark"] == told["watermarks"]["old"] == min(told["watermarks"].values())
-    assert told["watermarks"]["clicks"] > told["watermarks"]["old"]
+    values = status_values(gauges)
+    assert values["watermark"] == values["watermarks"]["old"] == min(values["watermarks"].values())
+    assert values["watermarks"]["clicks"] > values["watermarks"]["old"]
 
 
 def test_it_says_that_it_listens_once_the_state_is_its_own(tmp_path: Path) -> None:

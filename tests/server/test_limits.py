@@ -1,4 +1,4 @@
-"""Every limit holds, and what hits it is told so."""
+"""Every limit holds, and a request beyond it is refused with a reason."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.limits import Buckets, Limits
-from penstock.server.structured_log import to_lines
+from penstock.server.limits import Limits, RateLimiter
+from penstock.server.structured_log import log_as_json
 from tests.server import kit
 
 SMALL = Limits(body_bytes=2_000, sql_characters=500)
@@ -26,8 +26,8 @@ def site(state: Path) -> Iterator[kit.Site]:
 
 
 def test_a_body_that_is_too_large_is_refused(site: kit.Site) -> None:
-    told = site.sql(f"SHOW JOBS --{'x' * 3_000}", 413)
-    assert told["condition"] == "BODY_TOO_LARGE"
+    reply = site.sql(f"SHOW JOBS --{'x' * 3_000}", 413)
+    assert reply["condition"] == "BODY_TOO_LARGE"
 
 
 def test_a_body_that_does_not_say_its_length_is_counted(site: kit.Site) -> None:
@@ -53,8 +53,8 @@ def test_a_length_that_cannot_be_is_refused(site: kit.Site, length: bytes) -> No
 
 
 def test_a_query_that_is_too_long_is_refused(site: kit.Site) -> None:
-    told = site.sql(f"SHOW JOBS --{'x' * 600}", 413)
-    assert told["condition"] == "QUERY_TOO_LONG"
+    reply = site.sql(f"SHOW JOBS --{'x' * 600}", 413)
+    assert reply["condition"] == "QUERY_TOO_LONG"
     deep = "(" * 60 + "1" + ")" * 60
     assert site.sql(f"CREATE JOB x AS SELECT {deep} AS n FROM clicks", 422)["condition"] == "QUERY_TOO_DEEP"
 
@@ -67,35 +67,33 @@ def test_a_nested_body_is_refused(site: kit.Site) -> None:
     assert response.status_code < 500
 
 
-def test_a_client_that_asks_too_often_is_told_when_to_come_back(state: Path) -> None:
+def test_a_client_that_sends_too_often_gets_the_time_to_retry(state: Path) -> None:
     with kit.site(state, limits=Limits(requests_per_second=0.5, request_burst=5)) as site:
-        answers = [site.http.get("/status") for _ in range(8)]
-        assert [one.status_code for one in answers[:5]] == [200] * 5
-        assert {one.status_code for one in answers[5:]} == {429}
-        assert answers[-1].json()["condition"] == "TOO_MANY_REQUESTS"
-        assert int(answers[-1].headers["retry-after"]) >= 1
+        responses = [site.http.get("/status") for _ in range(8)]
+        assert [one.status_code for one in responses[:5]] == [200] * 5
+        assert {one.status_code for one in responses[5:]} == {429}
+        assert responses[-1].json()["condition"] == "TOO_MANY_REQUESTS"
+        assert int(responses[-1].headers["retry-after"]) >= 1
 
 
-def test_a_bucket_fills_with_time_and_is_each_clients_own() -> None:
+def test_a_token_bucket_fills_with_time_and_is_each_clients_own() -> None:
     now = [0.0]
-    buckets = Buckets(10.0, 2, clock=lambda: now[0])
-    assert [buckets.take("a"), buckets.take("a")] == [0, 0]
-    assert buckets.take("a") == pytest.approx(0.1)
-    assert buckets.take("b") == 0
+    limiter = RateLimiter(10.0, 2, clock=lambda: now[0])
+    assert [limiter.take("a"), limiter.take("a")] == [0, 0]
+    assert limiter.take("a") == pytest.approx(0.1)
+    assert limiter.take("b") == 0
     now[0] += 0.1
-    assert buckets.take("a") == 0
-    assert buckets.take("a") > 0
+    assert limiter.take("a") == 0
+    assert limiter.take("a") > 0
     now[0] += 1_000
-    assert [buckets.take("a") == 0 for _ in range(3)] == [True, True, False], (
-        "no more is saved up than the burst"
-    )
+    assert [limiter.take("a") == 0 for _ in range(3)] == [True, True, False], "at most the burst"
 
 
 def test_clients_remembered_are_bounded() -> None:
-    buckets = Buckets(1.0, 1)
+    limiter = RateLimiter(1.0, 1)
     for number in range(20_000):
-        buckets.take(str(number))
-    assert len(buckets._known) <= 10_000
+        limiter.take(str(number))
+    assert len(limiter._clients) <= 10_000
 
 
 def test_subscribers_are_bounded(state: Path) -> None:
@@ -114,7 +112,7 @@ def test_subscribers_are_bounded(state: Path) -> None:
 
 def test_requests_are_logged_as_json_lines(state: Path) -> None:
     into = io.StringIO()
-    handler = to_lines(into)
+    handler = log_as_json(into)
     try:
         with kit.site(state) as site:
             site.sql("SHOW NOTHING", 422)
@@ -128,7 +126,7 @@ def test_requests_are_logged_as_json_lines(state: Path) -> None:
     assert request["client"] == "127.0.0.1"
 
 
-def test_an_answers_body_does_not_wait_until_its_head_is_acknowledged(site: kit.Site) -> None:
+def test_an_responses_body_does_not_wait_until_its_head_is_acknowledged(site: kit.Site) -> None:
     """With Nagle's algorithm it does: for the 40 ms that a client may take for that."""
     site.get("/health")
     port = int(site.url.rpartition(":")[2])

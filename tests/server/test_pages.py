@@ -1,4 +1,4 @@
-"""Every page answers as it says, and every mistake is a problem with a condition."""
+"""Every page responds as documented, and every mistake is a problem with a condition."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Site]:
 def problem(site: kit.Site, method: str, path: str, body: Any = None) -> dict[str, Any]:
     response = site.http.request(method, path, json=body)
     assert response.headers["content-type"] == PROBLEM, response.text
-    told: dict[str, Any] = response.json()
-    assert told["status"] == response.status_code
+    reply: dict[str, Any] = response.json()
+    assert reply["status"] == response.status_code
     assert {
         "type",
         "title",
@@ -48,11 +48,11 @@ def problem(site: kit.Site, method: str, path: str, body: Any = None) -> dict[st
         "line",
         "column",
         "retry",
-    } <= told.keys()
-    return told
+    } <= reply.keys()
+    return reply
 
 
-# -- looking -------------------------------------------------------------------------------------
+# -- reads ---------------------------------------------------------------------------------------
 
 
 def test_health_and_status(shared: kit.Site) -> None:
@@ -100,17 +100,17 @@ def test_streams_and_jobs(shared: kit.Site) -> None:
     assert "count" in page["plan"]
 
 
-def test_an_answer_as_json_and_as_arrow(shared: kit.Site) -> None:
-    told = shared.get("/jobs/pages/answer")
-    assert (told["job"], told["epoch"]) == ("pages", 0)
-    assert set(told["rows"][0]) == {"page", "n"}
-    assert shared.get("/jobs/pages/answer") == told, "also when it is at hand"
+def test_a_result_as_json_and_as_arrow(shared: kit.Site) -> None:
+    reply = shared.get("/jobs/pages/answer")
+    assert (reply["job"], reply["epoch"]) == ("pages", 0)
+    assert set(reply["rows"][0]) == {"page", "n"}
+    assert shared.get("/jobs/pages/answer") == reply, "also from the cache"
     response = shared.http.get("/jobs/pages/answer", headers={"accept": ARROW})
     assert response.headers["penstock-epoch"] == "0"
-    assert pl.read_ipc_stream(io.BytesIO(response.content)).to_dicts() == told["rows"]
+    assert pl.read_ipc_stream(io.BytesIO(response.content)).to_dicts() == reply["rows"]
 
 
-def test_openapi_says_every_page(shared: kit.Site) -> None:
+def test_openapi_has_every_page(shared: kit.Site) -> None:
     paths = shared.get("/openapi.json")["paths"]
     assert paths.keys() == {
         "/coordinators",
@@ -144,7 +144,7 @@ def test_openapi_says_every_page(shared: kit.Site) -> None:
     }
 
 
-# -- saying --------------------------------------------------------------------------------------
+# -- changes -------------------------------------------------------------------------------------
 
 
 def test_a_job_is_created_altered_and_dropped(site: kit.Site) -> None:
@@ -173,20 +173,20 @@ def test_a_job_is_created_altered_and_dropped(site: kit.Site) -> None:
     assert problem(site, "GET", "/jobs/few")["condition"] == "UNKNOWN_JOB"
 
 
-def test_a_job_says_what_it_may_lose(site: kit.Site) -> None:
+def test_a_job_has_its_recovery_semantics(site: kit.Site) -> None:
     assert site.get("/jobs/pages")["recovery"] is None
     site.post("/jobs", {"name": "few", "query": "SELECT page FROM clicks", "recovery": "gap"}, 201)
     site.post("/jobs", {"name": "some", "query": "SELECT page FROM clicks\nRECOVERY amnesia"}, 201)
     assert [site.get(f"/jobs/{name}")["recovery"] for name in ("few", "some")] == ["gap", "amnesia"]
-    for said, is_now in (("rollback", "rollback"), ("default", None)):
-        response = site.http.patch("/jobs/few", json={"recovery": said})
+    for sent, is_now in (("rollback", "rollback"), ("default", None)):
+        response = site.http.patch("/jobs/few", json={"recovery": sent})
         assert (response.status_code, response.json()["state"]) == (200, "kept"), response.text
         assert site.get("/jobs/few")["recovery"] == is_now
     assert site.get("/jobs/few")["last_recovery"] is None
     assert site.get("/recovery")["last"] is None
 
 
-def test_the_verbs_change_a_job(site: kit.Site) -> None:
+def test_commands_change_a_job(site: kit.Site) -> None:
     for verb, life in (
         ("pause", "paused"),
         ("resume", "running"),
@@ -215,25 +215,25 @@ def test_streams_are_created_and_dropped(site: kit.Site) -> None:
     assert problem(site, "DELETE", "/streams/calls")["condition"] == "UNKNOWN_STREAM"
 
 
-def test_sql_is_taken_as_a_whole_or_not_at_all(site: kit.Site) -> None:
+def test_sql_is_executed_as_a_whole_or_not_at_all(site: kit.Site) -> None:
     answers = site.sql("PAUSE JOB pages; SHOW JOBS")["answers"]
     assert answers[1]["rows"][0]["life"] == "paused"
-    told = problem(site, "POST", "/sql", {"sql": "RESUME JOB pages; DROP JOB nobody"})
-    assert told["condition"] == "UNKNOWN_JOB"
+    reply = problem(site, "POST", "/sql", {"sql": "RESUME JOB pages; DROP JOB nobody"})
+    assert reply["condition"] == "UNKNOWN_JOB"
     assert site.get("/jobs/pages")["life"] == "paused"
     response = site.http.post("/sql", content="RESUME JOB pages", headers={"content-type": "application/sql"})
     assert response.json()["answers"][0]["says"].startswith("resumed job pages")
 
 
 def test_an_error_names_its_place(site: kit.Site) -> None:
-    told = problem(site, "POST", "/sql", {"sql": "SHOW JOBS;\n SELEC x"})
-    assert (told["condition"], told["line"], told["column"], told["status"]) == ("BAD_SQL", 2, 2, 422)
-    told = problem(site, "POST", "/jobs", {"name": "x", "query": "SELECT page\n FROM clicks WHERE nope = 1"})
-    assert (told["condition"], told["line"], told["column"]) == ("UNKNOWN_COLUMN", 2, 20)
-    told = problem(site, "POST", "/jobs", {"name": "x", "query": "SELECT page\n FRM clicks"})
-    assert (told["condition"], told["line"]) == ("BAD_SQL", 2)
-    told = problem(site, "POST", "/sql", {"sql": "CREATE JOB x AS SELECT nope FROM clicks"})
-    assert (told["line"], told["column"]) == (1, 24)
+    reply = problem(site, "POST", "/sql", {"sql": "SHOW JOBS;\n SELEC x"})
+    assert (reply["condition"], reply["line"], reply["column"], reply["status"]) == ("BAD_SQL", 2, 2, 422)
+    reply = problem(site, "POST", "/jobs", {"name": "x", "query": "SELECT page\n FROM clicks WHERE nope = 1"})
+    assert (reply["condition"], reply["line"], reply["column"]) == ("UNKNOWN_COLUMN", 2, 20)
+    reply = problem(site, "POST", "/jobs", {"name": "x", "query": "SELECT page\n FRM clicks"})
+    assert (reply["condition"], reply["line"]) == ("BAD_SQL", 2)
+    reply = problem(site, "POST", "/sql", {"sql": "CREATE JOB x AS SELECT nope FROM clicks"})
+    assert (reply["line"], reply["column"]) == (1, 24)
 
 
 def test_events_are_pushed_and_bad_ones_are_shown(site: kit.Site) -> None:
@@ -251,7 +251,7 @@ def test_events_are_pushed_and_bad_ones_are_shown(site: kit.Site) -> None:
     assert site.get("/streams/clicks/late")["stream"] == "clicks"
 
 
-def test_a_message_is_answered(site: kit.Site) -> None:
+def test_a_message_has_a_reply(site: kit.Site) -> None:
     rows = site.post("/jobs/pages/messages", {"message": {"page": "/a"}})["answer"]
     assert rows
     assert {row["page"] for row in rows} == {"/a"}
@@ -263,7 +263,7 @@ def test_results_come_page_by_page(state: Path) -> None:
         found, since, more = [], 0, True
         while more:
             page = site.get(f"/jobs/seen/results?since={since}&limit=3")
-            found += [told["epoch"] for told in page["results"]]
+            found += [reply["epoch"] for reply in page["results"]]
             since, more = page["next"], page["more"]
         assert found == [1, 2, 3, 4, 5, 6, 7], "epoch 0 had no events"
         assert problem(site, "GET", "/jobs/seen/results?since=99")["condition"] == "EPOCH_AHEAD"
@@ -303,11 +303,11 @@ def test_results_come_page_by_page(state: Path) -> None:
 def test_a_mistake_is_a_problem(
     shared: kit.Site, method: str, path: str, body: Any, status: int, condition: str
 ) -> None:
-    told = problem(shared, method, path, body)
-    assert (told["status"], told["condition"]) == (status, condition)
+    reply = problem(shared, method, path, body)
+    assert (reply["status"], reply["condition"]) == (status, condition)
 
 
-def test_a_body_must_say_what_it_is(shared: kit.Site) -> None:
+def test_a_body_must_have_its_content_type(shared: kit.Site) -> None:
     for path in ("/sql", "/streams/clicks/events"):
         response = shared.http.post(path, content="SHOW JOBS", headers={"content-type": "text/plain"})
         assert (response.status_code, response.json()["condition"]) == (415, "WRONG_CONTENT_TYPE")
@@ -315,7 +315,7 @@ def test_a_body_must_say_what_it_is(shared: kit.Site) -> None:
     assert response.json()["condition"] == "BAD_REQUEST"
 
 
-def test_a_log_that_takes_no_events_says_so(site: kit.Site) -> None:
+def test_a_log_that_takes_no_events_is_refused(site: kit.Site) -> None:
     site.sql("CREATE STREAM made FROM generated(rate => 1) FORMAT combined_log EVENT TIME time")
     response = site.http.post("/streams/made/events", content="x", headers=kit.LINES)
     assert (response.status_code, response.json()["condition"]) == (409, "STREAM_TAKES_NO_EVENTS")
@@ -341,7 +341,7 @@ def test_an_app_is_asked_and_changed_as_jobs_are(state: Path) -> None:
             assert site.get("/status")["jobs"] == {"running": 2}
 
 
-def test_jobs_that_agents_reduce_for_say_why_they_do_not_change(state: Path) -> None:
+def test_jobs_that_agents_reduce_for_report_why_they_do_not_change(state: Path) -> None:
     text = f"""CREATE STREAM clicks FROM segments('{state}/log') FORMAT combined_log EVENT TIME time;
     CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"""
     program = program_of(reduction_of(text, "clicks").reduced(), state, keeps_results=True)
@@ -351,13 +351,13 @@ def test_jobs_that_agents_reduce_for_say_why_they_do_not_change(state: Path) -> 
         kit.httpx.Client(base_url=running.url) as http,
     ):
         site = kit.Site(running, kit.PushedLog(), http)
-        for told in (
+        for reply in (
             problem(site, "PATCH", "/jobs/hits", query),
             problem(site, "POST", "/sql", {"sql": "PAUSE JOB hits"}),
             problem(site, "POST", "/jobs", {"name": "new", **query}),
         ):
-            assert (told["condition"], told["status"]) == ("NO_COMMANDS", 409)
-            assert "agents reduce clicks for these jobs" in told["title"]
-            assert "restart both" in told["hint"]
+            assert (reply["condition"], reply["status"]) == ("NO_COMMANDS", 409)
+            assert "agents reduce clicks for these jobs" in reply["title"]
+            assert "restart both" in reply["hint"]
         assert "SQL file" in site.get("/jobs/hits")["query"]
         assert "SQL file" in site.get("/streams")[0]["said"]

@@ -21,7 +21,15 @@ from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server, Tls
-from penstock.server.security import FileGuard, Token, address, check_guarded, check_own, loopback, token_of
+from penstock.server.security import (
+    Token,
+    check_local_request,
+    check_token_for_address,
+    is_loopback,
+    parse_address,
+    read_token,
+)
+from penstock.server.statement_guard import StatementGuard
 from penstock.sql.parse import parse
 from tests.server import kit
 
@@ -60,28 +68,26 @@ def test_the_right_token_gets_in_and_health_needs_none(guarded: kit.Site) -> Non
 def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:
     file = tmp_path / "token"
     with pytest.raises(ExternalError, match="TOKEN_FILE_UNREADABLE"):
-        token_of(file)
+        read_token(file)
     file.write_text(TOKEN + "\n")
     file.chmod(0o644)
     with pytest.raises(UserError, match="TOKEN_FILE_OPEN"):
-        token_of(file)
+        read_token(file)
     file.chmod(0o600)
-    assert token_of(file).fits(f"Bearer {TOKEN}")
+    assert read_token(file).matches(f"Bearer {TOKEN}")
     file.write_text("short")
     with pytest.raises(UserError, match="TOKEN_TOO_SHORT"):
-        token_of(file)
+        read_token(file)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.com", "10.0.0.1"])
-def test_where_others_reach_it_a_token_is_demanded(host: str) -> None:
+def test_where_others_reach_it_a_token_is_required(host: str) -> None:
     with pytest.raises(UserError, match="TOKEN_NEEDED"):
-        check_guarded(host, None)
-    check_guarded(host, Token(TOKEN))
+        check_token_for_address(host, None)
+    check_token_for_address(host, Token(TOKEN))
 
 
-def test_serve_refuses_to_start_unguarded_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_serve_refuses_to_start_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, condition in (
         (["serve", "--empty", "--listen", "0.0.0.0:0"], "TOKEN_NEEDED"),
@@ -96,7 +102,7 @@ def test_serve_refuses_to_start_unguarded_and_says_so(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_that_is_taken_is_told(state: Path) -> None:
+def test_an_address_in_use_is_an_error(state: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -105,11 +111,11 @@ def test_an_address_that_is_taken_is_told(state: Path) -> None:
 
 
 def test_addresses() -> None:
-    assert address("127.0.0.1:8080") == ("127.0.0.1", 8080)
-    assert address("[::1]:80") == ("::1", 80)
-    assert loopback("::1")
-    assert loopback("127.9.9.9")
-    assert not loopback("localhost.evil.com")
+    assert parse_address("127.0.0.1:8080") == ("127.0.0.1", 8080)
+    assert parse_address("[::1]:80") == ("::1", 80)
+    assert is_loopback("::1")
+    assert is_loopback("127.9.9.9")
+    assert not is_loopback("localhost.evil.com")
 
 
 # -- pages of other sites ------------------------------------------------------------------------
@@ -132,10 +138,10 @@ def test_without_a_token_only_this_machines_own_pages_pass(
     host: str | None, origin: str | None, passes: bool
 ) -> None:
     if passes:
-        check_own(host, origin)
+        check_local_request(host, origin)
     else:
         with pytest.raises(UserError, match="FOREIGN_HOST"):
-            check_own(host, origin)
+            check_local_request(host, origin)
 
 
 def test_a_page_of_another_site_is_refused(tmp_path: Path) -> None:
@@ -153,11 +159,11 @@ JOB = "CREATE JOB j AS SELECT page FROM clicks INTO {}"
 
 
 @pytest.fixture
-def guard(tmp_path: Path) -> FileGuard:
+def guard(tmp_path: Path) -> StatementGuard:
     for folder in ("open/in", "openly", "state", "open/state"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     (tmp_path / "open" / "out").symlink_to(tmp_path / "openly")
-    return FileGuard([tmp_path / "open"], tmp_path / "open" / "state")
+    return StatementGuard([tmp_path / "open"], tmp_path / "open" / "state")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def guard(tmp_path: Path) -> FileGuard:
     ],
 )
 def test_files_are_named_only_below_what_is_open(
-    guard: FileGuard, tmp_path: Path, path: str, passes: bool
+    guard: StatementGuard, tmp_path: Path, path: str, passes: bool
 ) -> None:
     named = path.format(tmp_path)
     said = [STREAM.format(f"files('{named}')")]
@@ -205,7 +211,7 @@ def test_files_are_named_only_below_what_is_open(
 
 
 def test_what_is_not_known_to_be_harmless_does_not_pass(tmp_path: Path) -> None:
-    guard = FileGuard([tmp_path], tmp_path / "state")
+    guard = StatementGuard([tmp_path], tmp_path / "state")
     guard.check(parse("CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log; SHOW JOBS"))
     for text in (STREAM.format("pulsar('host')"), JOB.format("mongo('host')"), JOB.format("pickle('x')")):
         with pytest.raises(UserError, match="NOT_OVER_HTTP"):
@@ -240,11 +246,11 @@ def test_sql_over_http_reads_and_writes_no_file_of_this_machine(tmp_path: Path) 
 def test_what_the_operator_opened_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     with kit.site(tmp_path / "state", files=[tmp_path / "open"]) as site:
-        into = [{"kind": "jsonl", "arguments": [f"{tmp_path}/open/told"]}]
+        into = [{"kind": "jsonl", "arguments": [f"{tmp_path}/open/rows"]}]
         site.post("/jobs", {"name": "j", "query": "SELECT page FROM clicks", "into": into}, 201)
         site.log.add("p0", *kit.lines(5))
         site.running.steps()
-        (file,) = (tmp_path / "open" / "told").glob("*.jsonl")
+        (file,) = (tmp_path / "open" / "rows").glob("*.jsonl")
         assert len(file.read_text().splitlines()) == 5
 
 
@@ -273,8 +279,8 @@ def test_a_name_cannot_be_a_path_or_a_statement(tmp_path: Path, name: str) -> No
     body: dict[str, Any] = {"name": name, "query": "SELECT page FROM clicks"}
     stream = {"name": name, "log": {"kind": "generated"}, "format": {"kind": "combined_log"}}
     with kit.site(tmp_path / "state") as site:
-        for told in (site.post("/jobs", body, 422), site.post("/streams", stream, 422)):
-            assert told["condition"] in ("BAD_NAME", "BAD_REQUEST")
+        for reply in (site.post("/jobs", body, 422), site.post("/streams", stream, 422)):
+            assert reply["condition"] in ("BAD_NAME", "BAD_REQUEST")
         if name and "`" not in name and "'" not in name:
             assert site.sql(f"CREATE JOB `{name}` AS SELECT page FROM clicks", 422)["condition"]
             assert site.sql(f"CREATE STREAM `{name}` FROM generated() FORMAT combined_log", 422)["condition"]
@@ -350,8 +356,8 @@ def test_https(tmp_path: Path) -> None:
     with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:
         assert server.url.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
-        told = httpx.get(f"{server.url}/health", verify=trusted).json()
-        assert told == {"status": "starting", "phase": "starting"}
+        health = httpx.get(f"{server.url}/health", verify=trusted).json()
+        assert health == {"status": "starting", "phase": "starting"}
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{server.url}/health")
         waiting = httpx.get(

@@ -1,4 +1,4 @@
-"""`penstock serve` as a process, with the real engine: commanded, subscribed to, killed and started again."""
+"""`penstock serve` as a process, with the real engine: with commands and subscribers, killed and restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Told, connect
+from penstock.client import Result, connect
 from penstock.errors import ExternalError
 from tests.server.kit import until
 
@@ -80,10 +80,10 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
             def found() -> bool:
                 nonlocal engine, again
                 if engine.process.poll() is not None:
-                    said = engine.log.read_text()[-3_000:]
+                    lines = engine.log.read_text()[-3_000:]
                     # Spark waits ten seconds for a worker, which a busy machine may not give it
-                    assert again > 0, said
-                    assert "failed to connect back" in said, said
+                    assert again > 0, lines
+                    assert "failed to connect back" in lines, lines
                     engine, again = served(), again - 1
                 return what()
 
@@ -98,36 +98,38 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
         when(running)
         query = "SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 1 SECONDS"
         assert client.create("paths", query).says.startswith("created job paths")
-        told: list[Told] = []
+        results: list[Result] = []
         ended = threading.Event()
 
         def listen() -> None:
             for one in client.subscribe("paths", since=0):
-                told.append(one)
+                results.append(one)
                 if ended.is_set():
                     return
 
         listener = threading.Thread(target=listen)
         listener.start()
-        when(lambda: len(told) >= 3)
+        when(lambda: len(results) >= 3)
         assert client.alter("paths", where="status = 200").state == "kept"
         assert client.ask("paths").columns == ["path", "n"]
-        before = len(told)
-        when(lambda: len(told) >= before + 2)
+        before = len(results)
+        when(lambda: len(results) >= before + 2)
 
         engine.kill()
-        before = len(told)
+        before = len(results)
         engine = served()
         when(running)
         assert "status = 200" in client.job("paths").query
-        when(lambda: len(told) >= before + 5)
+        when(lambda: len(results) >= before + 5)
         ended.set()
         listener.join(60)
         assert not listener.is_alive()
 
-        kept = {one.epoch: one.dicts() for one in client.results("paths") if one.epoch <= told[-1].epoch}
-        assert [one.epoch for one in told] == sorted(kept), "every epoch once, in order"
-        assert all(one.dicts() == kept[one.epoch] for one in told)
+        retained = {
+            one.epoch: one.dicts() for one in client.results("paths") if one.epoch <= results[-1].epoch
+        }
+        assert [one.epoch for one in results] == sorted(retained), "every epoch once, in order"
+        assert all(one.dicts() == retained[one.epoch] for one in results)
         status = client.status()
         assert status.latency_seconds is not None
         assert status.events_per_second > 0
@@ -135,4 +137,4 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
 
     assert engine.end() == 0
     logged = [json.loads(line) for line in engine.log.read_text().splitlines() if line.startswith("{")]
-    assert {"listening", "running", "said", "ended"} <= {line["event"] for line in logged}
+    assert {"listening", "running", "executed", "ended"} <= {line["event"] for line in logged}

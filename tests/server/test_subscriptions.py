@@ -1,4 +1,4 @@
-"""Subscriptions: every epoch once, whoever breaks off, comes late or dawdles."""
+"""Subscriptions: every epoch once, also for subscribers that disconnect, join late or are slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from penstock.catalogue.program import Program
 from penstock.catalogue.results import Results
-from penstock.client.sse import Reader
+from penstock.client.subscription import EventReader
 from penstock.server.limits import Limits
 from penstock.server.subscriptions import Ring
 from tests.catalogue import kit as jobs_kit
@@ -36,7 +36,7 @@ def subscribed(
 
 
 def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    reader = Reader()
+    reader = EventReader()
     for piece in response.iter_bytes():
         for event in reader.read(piece):
             epoch = None if event.id is None else int(event.id)
@@ -54,7 +54,7 @@ def take(found: Iterator[dict[str, Any]], count: int) -> list[int]:
     return epochs
 
 
-def test_a_subscriber_gets_what_is_told_from_now_on(state: Path) -> None:
+def test_a_subscriber_gets_what_is_emitted_from_now_on(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
         site.epochs(3)
         with subscribed(site) as found:
@@ -74,13 +74,13 @@ def test_a_subscriber_gets_all_windows_that_an_epoch_closes(state: Path) -> None
             for line in kit.LATER[:200]:
                 site.log.add("p0", line)
             site.running.steps()
-            told = next(event for event in found if event["kind"] == "rows")
+            result = next(event for event in found if event["kind"] == "rows")
         last = site.get("/jobs/counts/answer")
-        assert (told["epoch"], told["rows"][-len(last["rows"]) :]) == (last["epoch"], last["rows"])
-        assert len(told["rows"]) > 3 * len(last["rows"])
+        assert (result["epoch"], result["rows"][-len(last["rows"]) :]) == (last["epoch"], last["rows"])
+        assert len(result["rows"]) > 3 * len(last["rows"])
 
 
-def test_one_that_comes_back_goes_on_where_it_was(state: Path) -> None:
+def test_a_subscriber_that_reconnects_continues_where_it_was(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
         with subscribed(site) as found:
             site.epochs(4)
@@ -96,14 +96,14 @@ def test_one_that_comes_back_goes_on_where_it_was(state: Path) -> None:
 
 def test_an_id_that_is_no_epoch_is_refused(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
-        for told in ("x", "-7", "1e3"):
-            response = site.http.get("/jobs/seen/events", headers={"last-event-id": told})
+        for event_id in ("x", "-7", "1e3"):
+            response = site.http.get("/jobs/seen/events", headers={"last-event-id": event_id})
             assert (response.status_code, response.json()["condition"]) == (422, "BAD_EVENT_ID")
         response = site.http.get("/jobs/seen/events", headers={"last-event-id": "400"})
         assert response.json()["condition"] == "EPOCH_AHEAD"
 
 
-def test_a_silent_job_says_how_far_it_is(state: Path) -> None:
+def test_a_silent_job_reports_its_position(state: Path) -> None:
     sql = f"{kit.ALL}; CREATE JOB never AS SELECT page FROM clicks WHERE status = 999"
     with (
         kit.site(state, sql, limits=Limits(heartbeat_seconds=0.05)) as site,
@@ -134,7 +134,7 @@ def test_a_service_that_ends_says_so(state: Path) -> None:
     with kit.site(state, kit.ALL) as site, subscribed(site) as found:
         next(found)
         site.epochs(1)
-        site.running.host.ended()
+        site.running.host.end()
         assert take(found, 1) == [1]
         assert next(found)["reason"] == "ending"
 
@@ -158,20 +158,20 @@ def test_what_is_no_longer_kept_is_told_and_not_skipped(state: Path, monkeypatch
         site.sql("CREATE JOB late AS SELECT page FROM clicks WHERE status = 999")
         site.epochs(20)
         with subscribed(site, "/jobs/late/events?since=2") as found:
-            assert next(found)["kind"] == "begun", "it told nothing, so nothing is missed"
+            assert next(found)["kind"] == "begun", "it emitted nothing, so nothing is missed"
 
 
 def test_a_ring_forgets_what_is_too_old_or_too_much() -> None:
     async def checked() -> None:
         ring = Ring("job", 1, 4, Limits(behind_epochs=3, behind_bytes=100))
         ring.add([(5, b"x"), (7, b"x")], 8)
-        assert (ring.begin, ring.upto) == (4, 8)
+        assert (ring.after_epoch, ring.last_epoch) == (4, 8)
         ring.add([(9, b"x"), (10, b"x")], 10)
-        assert ring.begin == 5
+        assert ring.after_epoch == 5
         ring.add([(11, b"x" * 99)], 11)
-        assert ring.begin == 9
+        assert ring.after_epoch == 9
         ring.add([(12, b"x" * 1_000)], 12)
-        assert (ring.begin, list(ring.events)) == (11, [(12, b"x" * 1_000)])
+        assert (ring.after_epoch, list(ring.events)) == (11, [(12, b"x" * 1_000)])
 
     asyncio.run(checked())
 
@@ -206,9 +206,9 @@ def test_a_slow_subscriber_is_dropped_with_a_reason_and_slows_nobody(state: Path
         kit.until(lambda: site.get("/status")["subscribers"] == 2)
         next(quick)
         for number in range(1, 61):
-            began = time.monotonic()
+            started_at = time.monotonic()
             site.epochs(1)
-            assert time.monotonic() - began < limits.patience_seconds
+            assert time.monotonic() - started_at < limits.patience_seconds
             assert take(quick, 1) == [number]
         read = b""
         line.settimeout(10)
@@ -222,7 +222,7 @@ def test_a_slow_subscriber_is_dropped_with_a_reason_and_slows_nobody(state: Path
         assert site.get("/status")["subscribers_dropped"] == {"slow": 1}
 
 
-def test_one_that_never_reads_is_cut_off(state: Path) -> None:
+def test_a_subscriber_that_never_reads_is_disconnected(state: Path) -> None:
     with wide_site(state, Limits(behind_epochs=8, patience_seconds=0.3)) as site:
         line = dawdling(site)
         kit.until(lambda: site.get("/status")["subscribers"] == 1)
@@ -234,7 +234,7 @@ def test_one_that_never_reads_is_cut_off(state: Path) -> None:
 
 def test_two_hundred_subscribers_get_every_epoch_once(state: Path) -> None:
     """Some of them break off in between and come back."""
-    epochs, crowd = 25, 200
+    epochs, clients = 25, 200
 
     async def one(client: httpx.AsyncClient, number: int) -> list[int]:
         found: list[int] = []
@@ -244,7 +244,7 @@ def test_two_hundred_subscribers_get_every_epoch_once(state: Path) -> None:
                 "GET", "/jobs/seen/events", headers={"last-event-id": str(last)}
             ) as response:
                 assert response.status_code == 200
-                reader = Reader()
+                reader = EventReader()
                 async for piece in response.aiter_bytes():
                     for event in reader.read(piece):
                         if event.kind == "rows":
@@ -259,16 +259,16 @@ def test_two_hundred_subscribers_get_every_epoch_once(state: Path) -> None:
     async def everyone(url: str) -> list[list[int]]:
         wide = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=url, limits=wide, timeout=60) as client:
-            return await asyncio.gather(*(one(client, number) for number in range(crowd)))
+            return await asyncio.gather(*(one(client, number) for number in range(clients)))
 
     with kit.site(state, kit.ALL) as site:
         site.epochs(5)
         found: list[list[int]] = []
         thread = threading.Thread(target=lambda: found.extend(asyncio.run(everyone(site.url))))
         thread.start()
-        kit.until(lambda: site.get("/status")["subscribers"] >= crowd // 2, 60)
+        kit.until(lambda: site.get("/status")["subscribers"] >= clients // 2, 60)
         site.epochs(20)
         thread.join(90)
-        assert len(found) == crowd
-        assert all(told == list(range(1, epochs + 1)) for told in found)
+        assert len(found) == clients
+        assert all(received == list(range(1, epochs + 1)) for received in found)
         assert site.get("/status")["subscribers_dropped"] == {}

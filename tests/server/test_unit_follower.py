@@ -1,4 +1,4 @@
-"""What a service says of a unit whose coordination store no longer answers."""
+"""What a service shows of a unit whose coordination store no longer responds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord
 from penstock.server import unit_follower as module
-from penstock.server.unit_follower import BETWEEN, Follower
+from penstock.server.unit_follower import NO_LEADER, UnitFollower
 
 
-def test_a_primary_that_was_not_seen_for_longer_than_its_lease_is_none(
+def test_a_leader_that_was_not_seen_for_longer_than_its_lease_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -30,19 +30,19 @@ def test_a_primary_that_was_not_seen_for_longer_than_its_lease_is_none(
     unit.join(
         session, "e1", Member(os.getpid(), socket.gethostname(), "passive", session.id, phase="primary")
     )
-    host: Any = SimpleNamespace(phase="starting engines", followed=lambda *told: None)
+    host: Any = SimpleNamespace(phase="starting engines", follow=lambda *arguments: None)
     host.program = SimpleNamespace(commands=0, followed=lambda epoch: None)
-    host.entered = lambda phase: setattr(host, "phase", phase)
-    follower = Follower(unit, host)
+    host.enter_phase = lambda phase: setattr(host, "phase", phase)
+    follower = UnitFollower(unit, host)
     follower.committed = -1
-    follower._look()
+    follower._read_leader()
     assert host.phase == "running"
     now[0] += 1.9
-    follower._follow()
+    follower._report_committed()
     assert host.phase == "running"
-    now[0] += 0.2  # the next look hangs in a store that does not answer
-    follower._follow()
-    assert host.phase == BETWEEN
-    follower._look()
+    now[0] += 0.2  # the next read hangs in a store that does not respond
+    follower._report_committed()
+    assert host.phase == NO_LEADER
+    follower._read_leader()
     assert host.phase == "running", "it is back"
     session.close()

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from penstock.simulate.charts import Bars, Chart, Curve, Curves, Lanes, Mark, Shares, bars, curves, draw_sheet
+from penstock.simulate.chart import Bars, Chart, Curve, Curves, Lanes, Mark, Shares
+from penstock.simulate.charts import bars, curves, draw_sheet
 
 SVG = "{http://www.w3.org/2000/svg}"
 

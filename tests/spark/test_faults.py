@@ -92,7 +92,7 @@ def test_a_damaged_run_is_named_and_its_mended_copy_lets_the_run_go_on(
     state = tmp_path / "state"
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS, epochs=1)
     directory = StateDirectory(state)
-    name = next(run for run in sorted(directory.latest().runs()) if ".last/" in run)
+    name = next(run for run in sorted(directory.manifests.latest().runs()) if ".last/" in run)
     file = directory.runs / name
     whole = file.read_bytes()
     file.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
@@ -226,7 +226,7 @@ def test_rows_put_aside_are_counted_and_kept_with_their_place(tmp_path: Path) ->
     _, late, bad = golden.parsed(source)
     other = sum(line == "broken line" for line in golden.lines(seed=8, count=60, partitions=1)["p0"])
     assert sum(report.bad for report in reports) == bad + other
-    counted = StateDirectory(tmp_path / "state").latest().counters
+    counted = StateDirectory(tmp_path / "state").manifests.latest().counters
     assert counted["bad"] == bad + other
     assert counted["late"] == late
     rows = [

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import UserError
 from penstock.sql.parse import parse
-from penstock.sql.select import planned
+from penstock.sql.select import plan_select
 from penstock.sql.statements import Scalar, Select
 from penstock.testing import ListLog, ListSink, run_inline
 
@@ -70,10 +70,10 @@ def select(text: str) -> Select:
     return statement
 
 
-def run(text: str, names: Names | Sequence[Row], **said: Any) -> list[Row]:
+def run(text: str, names: Names | Sequence[Row], **names_around: Any) -> list[Row]:
     """The rows of a query, times as seconds."""
-    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
-    stream = planned(select(text), scope)
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
+    stream = plan_select(select(text), scope)
     return answers(stream)
 
 
@@ -89,9 +89,9 @@ def answers(stream: ps.Stream) -> list[Row]:
     ]
 
 
-def refused(text: str, names: Names | Sequence[Row] = (), **said: Any) -> UserError:
+def refused(text: str, names: Names | Sequence[Row] = (), **names_around: Any) -> UserError:
     """The error that a query is refused with."""
-    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
     with pytest.raises(UserError) as caught:
-        planned(select(text), scope)
+        plan_select(select(text), scope)
     return caught.value

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import penstock as ps
-from penstock.sql.define import stream_of
+from penstock.sql.connectors import build_stream
 from penstock.sql.parse import parse
-from penstock.sql.select import planned
+from penstock.sql.select import plan_select
 from penstock.sql.statements import CreateStream
 from tests.sql.harness import Names, answers, run, select
 
@@ -47,8 +47,8 @@ def test_the_query_of_the_paper_as_printed(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in history))
     (statement,) = parse(STREAM.format(folder=tmp_path))
     assert isinstance(statement, CreateStream)
-    scope = Names({"clicks": stream_of(statement)})
-    rows = answers(planned(select(QUERY), scope))
+    scope = Names({"clicks": build_stream(statement)})
+    rows = answers(plan_select(select(QUERY), scope))
 
     windows: dict[int, Counter[str]] = defaultdict(Counter)
     for row in history:
@@ -74,7 +74,7 @@ def test_a_line_of_the_paper_and_its_nested_fields(tmp_path: Path) -> None:
     text = STREAM.format(folder=tmp_path).replace("TIMESTAMP '%a %b %d %H:%M:%S %z %Y'", "STRING")
     (statement,) = parse(text.replace("EVENT TIME created_at", ""))
     assert isinstance(statement, CreateStream)
-    scope = Names({"clicks": stream_of(statement)})
+    scope = Names({"clicks": build_stream(statement)})
     assert run("SELECT user.name, c.user.location AS place, id FROM clicks c WHERE user.id > 5", scope) == [
         {"name": "@Curry", "place": "Ohio", "id": 299665941824950273}
     ]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
-from penstock.sql.parse import altered, parse
+from penstock.sql.alter import replace_clauses
+from penstock.sql.parse import parse
 from penstock.sql.statements import (
     AlterJob,
     Call,
@@ -134,8 +135,8 @@ def test_alter_job(rebuild: bool) -> None:
         one(f"ALTER JOB hot SET $p = 1, $q = 'z'{tail}"),
     ]
     assert all(isinstance(part, AlterJob) and part.rebuild is rebuild for part in [whole, *parts])
-    said = [(p.where, p.limit, p.parameters) for p in parts if isinstance(p, AlterJob)]
-    assert said == [("a > 5 AND b == `x'", None, {}), (None, 7, {}), (None, None, {"p": 1, "q": "z"})]
+    parsed = [(p.where, p.limit, p.parameters) for p in parts if isinstance(p, AlterJob)]
+    assert parsed == [("a > 5 AND b == `x'", None, {}), (None, 7, {}), (None, None, {"p": 1, "q": "z"})]
 
 
 def test_the_short_statements() -> None:
@@ -179,7 +180,7 @@ def test_semicolons_in_texts_and_comments_separate_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "where", "hint"),
     [
-        ("SELEC a FROM b", "line 1, column 1", "begins with SELECT"),
+        ("SELEC a FROM b", "line 1, column 1", "starts with SELECT"),
         ("SELECT a\nFROM b\nWHERE (a = 1", "line 3, column 12", ")"),
         ("SELECT a b c FROM d", "line 1, column 12", "expected"),
         ("SELECT 'abc FROM d", "line 1, column 8", "closed"),
@@ -283,9 +284,9 @@ def test_a_query_with_another_filter_or_limit(
 ) -> None:
     query = one(text)
     assert isinstance(query, Select)
-    made = altered(query, where, limit)
+    made = replace_clauses(query, where, limit)
     assert made.text == wanted
-    assert altered(made, where, limit) == made
+    assert replace_clauses(made, where, limit) == made
     assert one(made.text) == made
 
 
@@ -293,7 +294,7 @@ def test_a_union_has_no_filter_to_change() -> None:
     query = one("SELECT a FROM b UNION ALL SELECT c FROM d")
     assert isinstance(query, Select)
     with pytest.raises(UserError) as caught:
-        altered(query, "a = 1", None)
+        replace_clauses(query, "a = 1", None)
     assert caught.value.condition == "BAD_ALTER"
 
 

@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 
 from penstock.query import logical
-from penstock.sql.select import planned
+from penstock.sql.parse import parse
+from penstock.sql.select import plan_select
+from penstock.sql.statements import CreateJob
 from tests.sql.harness import Names, Row, events, run, select
 
 STORES = ("video_games", "books", None)
@@ -131,7 +133,7 @@ def test_conditions(condition: str, holds: Callable[[Row], bool]) -> None:
 def test_every_condition_is_a_filter_of_its_own_in_order() -> None:
     scope = Names({"clicks": events("clicks", [])})
     text = "SELECT * FROM clicks WHERE small = 1 AND (price = 2 AND clicks_count = 3) AND (small = 4 OR small = 5)"
-    node = planned(select(text), scope).node
+    node = plan_select(select(text), scope).node
     found = []
     while isinstance(node, logical.Filter):
         found.append(sorted(set(node.predicate.meta.root_names())))
@@ -298,6 +300,15 @@ def test_ties_are_ordered_by_the_keys_that_are_named() -> None:
     assert [row["product"] + row["store"] for row in run(text, rows)] == ["aa", "ba", "ab", "bb"]
 
 
+def test_numbers_of_any_size() -> None:
+    huge = "9" * 5000
+    text = f"SELECT {huge} AS huge, round(price, -400) AS zero, -{huge} < price AS less, $n AS n FROM clicks"
+    (job,) = parse(f"CREATE JOB x AS SELECT a FROM b WITH ($n = {huge})")
+    assert isinstance(job, CreateJob)
+    rows = run(text, [{"ts": 1, "price": 3.5}], parameters=job.parameters)
+    assert rows == [{"huge": math.inf, "zero": 0.0, "less": True, "n": math.inf}]
+
+
 def test_totals_since_the_beginning() -> None:
     rows = [{"ts": 1, "product": "a"}, {"ts": 1, "product": "b"}, {"ts": 3, "product": "a"}]
     assert run("SELECT product, COUNT(*) AS n FROM clicks GROUP BY product", rows) == [
@@ -333,7 +344,7 @@ def test_unions_go_by_place_and_widen_numbers() -> None:
         UNION ALL (SELECT 'x', 1.5 FROM clicks WHERE small = 5)
     """
     scope = Names({"clicks": events("clicks", history())})
-    assert planned(select(text), scope).node.schema == {"what": pl.String(), "n": pl.Float64()}
+    assert plan_select(select(text), scope).node.schema == {"what": pl.String(), "n": pl.Float64()}
     assert sorted(run(text, scope), key=lambda row: row["n"]) == [
         {"what": "p0", "n": 0.0},
         {"what": "p3", "n": 1.0},
@@ -367,7 +378,7 @@ def test_the_users_own_functions() -> None:
 
 
 def test_columns_that_look_like_a_windows() -> None:
-    counts = planned(
+    counts = plan_select(
         select(
             "SELECT window_start, product, COUNT(*) AS n FROM clicks GROUP BY product WINDOWING 10 SECONDS"
         ),

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.sql.parse import parse
-from penstock.sql.select import planned
+from penstock.sql.select import plan_select
 from penstock.sql.statements import Select
 from penstock.testing import ListSink, run_inline
 from tests.operators.harness import modestly
 from tests.sql.harness import Names, Row, events
 
 #: an expression: its text, and a function from a row to its value, None for NULL
-Said = tuple[str, Any]
+Expression = tuple[str, Any]
 
 COLUMNS = ("clicks_count", "small", "price")
 ROWS: list[Row] = [
@@ -33,7 +33,7 @@ ROWS: list[Row] = [
 ]
 
 
-def numbers() -> st.SearchStrategy[Said]:
+def numbers() -> st.SearchStrategy[Expression]:
     columns = st.sampled_from(COLUMNS).map(lambda name: (name, lambda row: row[name]))
     written = st.integers(-4, 6).map(lambda n: (str(n) if n >= 0 else f"({n})", lambda row: n))
     halves = st.sampled_from([0.5, 1.5]).map(lambda x: (str(x), lambda row: x))
@@ -41,8 +41,8 @@ def numbers() -> st.SearchStrategy[Said]:
     return st.recursive(st.one_of(columns, columns, written, halves, nothing), calculated, max_leaves=4)
 
 
-def calculated(parts: st.SearchStrategy[Said]) -> st.SearchStrategy[Said]:
-    def made(sign: str, left: Said, right: Said) -> Said:
+def calculated(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    def made(sign: str, left: Expression, right: Expression) -> Expression:
         def value(row: Row) -> Any:
             a, b = left[1](row), right[1](row)
             if a is None or b is None:
@@ -56,8 +56,8 @@ def calculated(parts: st.SearchStrategy[Said]) -> st.SearchStrategy[Said]:
     return st.builds(made, st.sampled_from("+-*/"), parts, parts)
 
 
-def compared() -> st.SearchStrategy[Said]:
-    def made(sign: str, left: Said, right: Said) -> Said:
+def compared() -> st.SearchStrategy[Expression]:
+    def made(sign: str, left: Expression, right: Expression) -> Expression:
         def value(row: Row) -> bool | None:
             a, b = left[1](row), right[1](row)
             if sign == "<=>":
@@ -68,7 +68,7 @@ def compared() -> st.SearchStrategy[Said]:
 
         return f"{left[0]} {sign} {right[0]}", value
 
-    def between(value: Said, low: Said, high: Said) -> Said:
+    def between(value: Expression, low: Expression, high: Expression) -> Expression:
         def holds(row: Row) -> bool | None:
             x, a, b = (one[1](row) for one in (value, low, high))
             above = None if x is None or a is None else bool(x >= a)
@@ -77,7 +77,7 @@ def compared() -> st.SearchStrategy[Said]:
 
         return f"{value[0]} BETWEEN {low[0]} AND {high[0]}", holds
 
-    def within(value: Said, others: list[Said]) -> Said:
+    def within(value: Expression, others: list[Expression]) -> Expression:
         def holds(row: Row) -> bool | None:
             x = value[1](row)
             found: bool | None = False
@@ -88,7 +88,7 @@ def compared() -> st.SearchStrategy[Said]:
 
         return f"{value[0]} IN ({', '.join(other[0] for other in others)})", holds
 
-    def null(value: Said) -> Said:
+    def null(value: Expression) -> Expression:
         return f"{value[0]} IS NULL", lambda row: value[1](row) is None
 
     texts = st.sampled_from(["ab", "b%", "z"]).map(
@@ -114,13 +114,13 @@ def either(a: bool | None, b: bool | None) -> bool | None:
     return True if a or b else None if a is None or b is None else False
 
 
-def conditions() -> st.SearchStrategy[Said]:
-    def connected(parts: st.SearchStrategy[Said]) -> st.SearchStrategy[Said]:
-        def made(word: str, left: Said, right: Said) -> Said:
+def conditions() -> st.SearchStrategy[Expression]:
+    def connected(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+        def made(word: str, left: Expression, right: Expression) -> Expression:
             connect = both if word == "AND" else either
             return f"({left[0]}) {word} ({right[0]})", lambda row: connect(left[1](row), right[1](row))
 
-        def opposite(part: Said) -> Said:
+        def opposite(part: Expression) -> Expression:
             def value(row: Row) -> bool | None:
                 held = part[1](row)
                 return None if held is None else not held
@@ -136,15 +136,15 @@ def conditions() -> st.SearchStrategy[Said]:
 
 @settings(modestly, max_examples=60)
 @given(st.lists(conditions(), min_size=3, max_size=3))
-def test_rows_for_which_a_condition_holds(said: list[Said]) -> None:
+def test_rows_for_which_a_condition_holds(conditions_: list[Expression]) -> None:
     scope = Names({"clicks": events("clicks", ROWS)})
     outputs, sinks = [], []
-    for number, (text, _) in enumerate(said):
+    for number, (text, _) in enumerate(conditions_):
         (query,) = parse(f"SELECT CAST(ts AS BIGINT) AS n FROM clicks WHERE {text}")
         assert isinstance(query, Select)
         sinks.append(ListSink())
-        outputs.append(ps.output(f"o{number}", planned(query, scope), sinks[-1]))
+        outputs.append(ps.output(f"o{number}", plan_select(query, scope), sinks[-1]))
     with tempfile.TemporaryDirectory() as folder:
         run_inline(ps.app("test", *outputs), Path(folder) / "state", slices=1, buckets=2)
-    for (text, holds), sink in zip(said, sinks, strict=True):
+    for (text, holds), sink in zip(conditions_, sinks, strict=True):
         assert [row["n"] for row in sink.rows()] == [row["ts"] for row in ROWS if holds(row)], text

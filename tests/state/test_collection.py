@@ -14,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state import compact, run
+from penstock.state import compact, run_store
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
 from penstock.state.cache import HostCache
-from penstock.state.collection import Changes, Journal, Scope, Table
-from penstock.state.compact import FAN_IN, MOST
+from penstock.state.collection import Changes, Scope
+from penstock.state.compact import FAN_IN, MAX_RUNS
+from penstock.state.journal import Journal
 from penstock.state.manifest import Manifest, applied
-from penstock.state.run import RunEntry, RunStore
+from penstock.state.run import RunEntry
+from penstock.state.run_store import RunStore
+from penstock.state.table import Table
 from tests.operators.harness import fast_directory, modestly
 
 BUCKETS = 8
@@ -37,7 +40,7 @@ def _parts_of_two_rows(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(compact, "ROWS_AN_EPOCH", 3)
             patch.setattr(compact, "ROWS_FOR_ONE", 0)
         if request.param == "mapped":
-            patch.setattr(run, "LARGE", 0)
+            patch.setattr(run_store, "LARGE", 0)
             patch.setattr(sys.modules[__name__], "store_of", stays)
         yield
 
@@ -67,7 +70,7 @@ def store_of(folder: Path, slice_: int) -> RunStore:
 @functools.lru_cache(maxsize=8)
 def stays(folder: Path, slice_: int) -> RunStore:
     """A store with a cache of its own, as of an executor: of what others wrote it reads parts."""
-    return RunStore(folder, HostCache(folder / f"cache-{slice_}", 1 << 30), remembered_bytes=0)
+    return RunStore(folder, HostCache(folder / f"cache-{slice_}", 1 << 30), open_limit_bytes=0)
 
 
 def scopes(folder: Path, epoch: int, slices: int) -> list[Scope]:
@@ -383,4 +386,4 @@ def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time
             if disorder == 1:
                 assert max((e.high or 0) - (e.low or 0) for e in entries) <= 13
                 assert min(e.high or 0 for e in entries) >= epoch - 100
-        assert most <= 8 + MOST + 1
+        assert most <= 8 + MAX_RUNS + 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state.compact import MOST, pick
+from penstock.state.compact import MAX_RUNS, pick_runs
 
 
 def merged_sizes(inserts: list[int]) -> tuple[int, int]:
@@ -16,7 +16,7 @@ def merged_sizes(inserts: list[int]) -> tuple[int, int]:
     sizes: list[int] = []
     most = written = 0
     for size in inserts:
-        if (chosen := pick(sizes)) is not None:
+        if (chosen := pick_runs(sizes)) is not None:
             together = sum(sizes[chosen])
             sizes[chosen] = [together]
             written += together
@@ -37,16 +37,16 @@ def test_runs_stay_few_and_rows_are_rewritten_seldom(shape: str) -> None:
         "rising": [i + 1 for i in range(3000)],
     }[shape]
     most, written = merged_sizes(inserts)
-    assert most <= MOST + 1
+    assert most <= MAX_RUNS + 1
     assert written <= 12 * sum(inserts), "a row is written about log2(3000) times at most"
 
 
 @given(st.lists(st.integers(1, 10**9), max_size=40))
 def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
-    chosen = pick(sizes)
+    chosen = pick_runs(sizes)
     if chosen is None:
-        assert len(sizes) <= MOST
+        assert len(sizes) <= MAX_RUNS
     else:
         assert chosen.stop == len(sizes)
         assert len(sizes[chosen]) > 1
-        assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
+        assert len(sizes) - len(sizes[chosen]) + 1 <= MAX_RUNS

@@ -13,12 +13,14 @@ import pytest
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
-from penstock.state.difference import first_difference
+from penstock.state.continuity import first_difference
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunEntry, RunStore
+from penstock.state.rollback import find_problems
+from penstock.state.run import RunEntry
+from penstock.state.run_store import RunStore
 
 
 def condition_of(error: pytest.ExceptionInfo[PenstockError]) -> str:
@@ -30,10 +32,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def run_of(folder: Path, epoch: int, upto: int | None = None) -> RunEntry:
+def run_of(folder: Path, epoch: int, through: int | None = None) -> RunEntry:
     rows = with_hash(pl.DataFrame({"k": ["a", "b"], "n": [epoch, epoch]}), ["k"]).sort(HASH)
     store = RunStore(folder / "runs", None)
-    return store.write(rows, collection="op.t", epoch=epoch, upto=upto or epoch, buckets=4, time=None)
+    return store.write(rows, collection="op.t", epoch=epoch, through=through or epoch, buckets=4, time=None)
 
 
 def committed(folder: Path, epochs: int) -> StateDirectory:
@@ -41,10 +43,10 @@ def committed(folder: Path, epochs: int) -> StateDirectory:
     directory = StateDirectory(folder)
     manifest = Manifest()
     for epoch in range(epochs):
-        directory.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, at={"s": {"p": epoch}})))
+        directory.records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, at={"s": {"p": epoch}})))
         old = tuple((entry.name, frozenset(entry.sections)) for entry in manifest.entries("op", "t"))
         manifest = manifest.advanced(epoch, [("op", "t", Changes((run_of(folder, epoch),), old))])
-        directory.commit(manifest)
+        directory.manifests.commit(manifest)
     return directory
 
 
@@ -53,7 +55,7 @@ def committed(folder: Path, epochs: int) -> StateDirectory:
 CLAIM = """
 import sys
 from pathlib import Path
-from penstock.state.difference import first_difference
+from penstock.state.continuity import first_difference
 from penstock.state.directory import StateDirectory
 StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
 print("claimed", flush=True)
@@ -144,11 +146,11 @@ def test_a_file_in_the_place_of_the_directory_is_refused(folder: Path) -> None:
 def test_the_first_record_of_an_epoch_stays_in_force(folder: Path) -> None:
     directory = StateDirectory(folder)
     first = EpochRecord(Offset(), Offset(0, at={"s": {"p": 7}}))
-    assert directory.record(0, first) == first
-    assert directory.record(0, EpochRecord(Offset(), Offset(0))) == first
-    assert directory.recorded_end(0) == first.end
-    assert directory.recorded_end(1) is None
-    assert directory.last_offsets() == {"s": {"p": 7}}
+    assert directory.records.write(0, first) == first
+    assert directory.records.write(0, EpochRecord(Offset(), Offset(0))) == first
+    assert directory.records.read_end(0) == first.end
+    assert directory.records.read_end(1) is None
+    assert directory.records.last_offsets() == {"s": {"p": 7}}
 
 
 def test_a_damaged_record_is_told_as_damage(folder: Path) -> None:
@@ -156,9 +158,9 @@ def test_a_damaged_record_is_told_as_damage(folder: Path) -> None:
     (folder / "epochs" / "000000000000.json").write_bytes(b'{"start": {}, "e')
     other = EpochRecord(Offset(), Offset(0))
     for reads in (
-        lambda: directory.record(0, other),
-        lambda: directory.recorded_end(0),
-        directory.last_offsets,
+        lambda: directory.records.write(0, other),
+        lambda: directory.records.read_end(0),
+        directory.records.last_offsets,
     ):
         with pytest.raises(InternalError) as damage:
             reads()
@@ -167,30 +169,30 @@ def test_a_damaged_record_is_told_as_damage(folder: Path) -> None:
 
 def test_an_epoch_is_committed_once(folder: Path) -> None:
     directory = committed(folder, 2)
-    before = directory.latest()
+    before = directory.manifests.latest()
     with pytest.raises(InternalError) as refused:
-        directory.commit(Manifest(epoch=1))
+        directory.manifests.commit(Manifest(epoch=1))
     assert condition_of(refused) == "EPOCH_COMMITTED_TWICE"
-    assert directory.latest() == before
+    assert directory.manifests.latest() == before
 
 
 def test_the_state_before_the_first_epoch_is_empty(folder: Path) -> None:
     directory = StateDirectory(folder)
-    assert directory.latest() == Manifest()
-    assert directory.epochs() == []
-    assert directory.last_offsets() == {}
-    assert directory.manifest(-1).epoch == -1
+    assert directory.manifests.latest() == Manifest()
+    assert directory.manifests.epochs() == []
+    assert directory.records.last_offsets() == {}
+    assert directory.manifests.read(-1).epoch == -1
 
 
 def test_a_damaged_manifest_is_named(folder: Path) -> None:
     directory = committed(folder, 2)
     (folder / "manifests" / "000000000001.json").write_bytes(b"{}\n00000000\n")
     with pytest.raises(InternalError) as damage:
-        directory.latest()
+        directory.manifests.latest()
     assert condition_of(damage) == "STATE_DAMAGED"
     assert "epoch 1" in damage.value.primary
-    assert len(directory.verify(1)) == 1
-    assert directory.verify(0) == []
+    assert len(find_problems(directory, 1)) == 1
+    assert find_problems(directory, 0) == []
 
 
 # -- keeping house --------------------------------------------------------------------------------------
@@ -200,15 +202,15 @@ def test_recycling_keeps_what_the_kept_manifests_need_and_removes_the_rest(folde
     directory = committed(folder, 6)
     orphan = run_of(folder, 4)
     under_way = run_of(folder, 6)
-    needed = directory.manifest(4).runs() | directory.manifest(5).runs()
+    needed = directory.manifests.read(4).runs() | directory.manifests.read(5).runs()
     gone = directory.recycle(2)
-    assert directory.epochs() == [4, 5]
-    assert set(directory.run_names()) == needed | {under_way.name}
+    assert directory.manifests.epochs() == [4, 5]
+    assert set(directory.list_runs()) == needed | {under_way.name}
     assert orphan.name in gone
     assert len(gone) == 5
-    assert [directory.verify(epoch) for epoch in (4, 5)] == [[], []]
-    assert directory.recorded_end(3) is None
-    assert directory.recorded_end(4) is not None
+    assert [find_problems(directory, epoch) for epoch in (4, 5)] == [[], []]
+    assert directory.records.read_end(3) is None
+    assert directory.records.read_end(4) is not None
     assert directory.recycle(2) == []
 
 
@@ -227,21 +229,21 @@ def test_recycling_with_few_manifests_removes_nothing(folder: Path) -> None:
     directory = committed(folder, 3)
     run_of(folder, 1)
     assert directory.recycle(3) == []
-    assert len(list(directory.run_names())) == 4
+    assert len(list(directory.list_runs())) == 4
 
 
 def test_verify_names_the_damaged_run_and_no_other(folder: Path) -> None:
     directory = committed(folder, 3)
-    (name,) = directory.manifest(1).runs()
+    (name,) = directory.manifests.read(1).runs()
     path = folder / "runs" / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    (problem,) = directory.verify(1)
+    (problem,) = find_problems(directory, 1)
     assert name in problem
-    assert directory.verify(0) == directory.verify(2) == []
+    assert find_problems(directory, 0) == find_problems(directory, 2) == []
     path.unlink()
-    (problem,) = directory.verify(1)
+    (problem,) = find_problems(directory, 1)
     assert "missing" in problem
 
 
@@ -252,11 +254,11 @@ import resource, signal, sys
 from pathlib import Path
 import polars as pl
 from penstock.state.buckets import with_hash
-from penstock.state.difference import first_difference
+from penstock.state.continuity import first_difference
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 from penstock.errors import PenstockError
 
 folder, what = Path(sys.argv[1]), sys.argv[2]
@@ -268,12 +270,12 @@ directory = StateDirectory(folder)
 try:
     if what == "run":
         RunStore(folder / "runs", None).write(
-            rows, collection="op.t", epoch=0, upto=0, buckets=4, time=None
+            rows, collection="op.t", epoch=0, through=0, buckets=4, time=None
         )
     elif what == "manifest":
-        directory.commit(Manifest(epoch=0, answers={"top": "x" * 50_000}))
+        directory.manifests.commit(Manifest(epoch=0, answers={"top": "x" * 50_000}))
     else:
-        directory.record(0, EpochRecord(Offset(), Offset(0, at={"s": {"x" * 50_000: 1}})))
+        directory.records.write(0, EpochRecord(Offset(), Offset(0, at={"s": {"x" * 50_000: 1}})))
 except PenstockError as error:
     print(error.condition, error.retry)
 """
@@ -288,9 +290,9 @@ def test_a_write_that_does_not_fit_leaves_nothing_behind(folder: Path, what: str
     assert told.stdout.split()[1] == "True"
     assert [path for path in folder.rglob("*") if path.is_file()] == []
     directory = StateDirectory(folder)
-    assert directory.epochs() == []
-    assert directory.recorded_end(0) is None
-    assert list(directory.run_names()) == []
+    assert directory.manifests.epochs() == []
+    assert directory.records.read_end(0) is None
+    assert list(directory.list_runs()) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.cli.commands import main
 from penstock.errors import InternalError, UserError
 from penstock.state.directory import StateDirectory
-from penstock.state.rollback import rolled_back
+from penstock.state.rollback import roll_back
 from penstock.testing import ListSink, run_inline
 from tests.epoch.map_changes import every, steady
 from tests.operators.harness import events_stream
@@ -25,7 +25,7 @@ def made(state: Path) -> StateDirectory:
 
 def test_what_is_not_kept_is_not_gone_back_to(made: StateDirectory) -> None:
     with pytest.raises(UserError, match="NO_SUCH_EPOCH"):
-        rolled_back(made, 99)
+        roll_back(made, 99)
 
 
 def test_where_no_epoch_is_whole_nothing_is_taken_back(made: StateDirectory) -> None:
@@ -34,10 +34,10 @@ def test_where_no_epoch_is_whole_nothing_is_taken_back(made: StateDirectory) -> 
             run.unlink()
     for record in (made.path / "epochs").glob("*"):
         record.unlink()
-    kept = made.epochs()
+    kept = made.manifests.epochs()
     with pytest.raises(InternalError, match="NO_GOOD_EPOCH"):
-        rolled_back(made)
-    assert made.epochs() == kept
+        roll_back(made)
+    assert made.manifests.epochs() == kept
 
 
 @pytest.mark.parametrize(

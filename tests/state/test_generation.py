@@ -15,18 +15,18 @@ from penstock.state import durable
 from penstock.state.buckets import HASH
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.rollback import rolled_back
-from penstock.state.run import RunStore
+from penstock.state.rollback import roll_back
+from penstock.state.run_store import RunStore
 
 RECORD = EpochRecord(Offset(), Offset(0))
 
 
-def taken(folder: Path, generation: int | None = None) -> Ground:
-    ground = Ground(folder / "generations")
-    ground.take(generation)
-    return ground
+def taken(folder: Path, generation: int | None = None) -> FencedDirectory:
+    fenced_directory = FencedDirectory(folder / "generations")
+    fenced_directory.take_over(generation)
+    return fenced_directory
 
 
 def test_a_generation_is_higher_than_all_before_it(tmp_path: Path) -> None:
@@ -95,38 +95,38 @@ def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path
     old = claimed(tmp_path / "state")
     new = claimed(tmp_path / "state", 7)
     for attempt in (
-        lambda: old.record(0, RECORD),
-        lambda: old.commit(Manifest(epoch=0)),
-        lambda: old.remember({"format": 1}),
+        lambda: old.records.write(0, RECORD),
+        lambda: old.manifests.commit(Manifest(epoch=0)),
+        lambda: old.write_facts({"format": 1}),
     ):
         with pytest.raises(ExternalError) as refused:
             attempt()
         assert refused.value.condition == "FENCED"
         assert "generation 7; this one is 1" in str(refused.value)
-    assert new.record(0, RECORD) == replace(RECORD, generation=7)
-    new.commit(Manifest(epoch=0))
-    assert new.latest().generation == 7
+    assert new.records.write(0, RECORD) == replace(RECORD, generation=7)
+    new.manifests.commit(Manifest(epoch=0))
+    assert new.manifests.latest().generation == 7
 
 
 def test_records_and_manifests_that_were_recycled_do_not_come_back(tmp_path: Path) -> None:
     old = claimed(tmp_path / "state")
     new = claimed(tmp_path / "state", 2)
     for epoch in range(5):
-        new.record(epoch, RECORD)
-        new.commit(Manifest(epoch=epoch))
+        new.records.write(epoch, RECORD)
+        new.manifests.commit(Manifest(epoch=epoch))
     new.recycle(1)
-    for attempt in (lambda: old.record(0, RECORD), lambda: old.commit(Manifest(epoch=0))):
+    for attempt in (lambda: old.records.write(0, RECORD), lambda: old.manifests.commit(Manifest(epoch=0))):
         with pytest.raises(ExternalError) as refused:
             attempt()
         assert refused.value.condition == "FENCED"
-    assert new.epochs() == [4]
+    assert new.manifests.epochs() == [4]
 
 
 def test_a_second_manifest_of_one_generation_is_a_defect(tmp_path: Path) -> None:
     only = claimed(tmp_path / "state")
-    only.commit(Manifest(epoch=0))
+    only.manifests.commit(Manifest(epoch=0))
     with pytest.raises(InternalError) as refused:
-        only.commit(Manifest(epoch=0))
+        only.manifests.commit(Manifest(epoch=0))
     assert refused.value.condition == "EPOCH_COMMITTED_TWICE"
 
 
@@ -135,13 +135,13 @@ def test_going_back_shuts_out_an_engine_that_holds_no_lock(tmp_path: Path) -> No
     running = claimed(tmp_path / "state", 2)  # without the lock, which the first one has
     paused.release()
     for epoch in range(3):
-        running.record(epoch, RECORD)
-        running.commit(Manifest(epoch=epoch))
+        running.records.write(epoch, RECORD)
+        running.manifests.commit(Manifest(epoch=epoch))
     person = StateDirectory(tmp_path / "state")
-    with person.held():
-        assert rolled_back(person, 1) == (1, [2])
+    with person.locked():
+        assert roll_back(person, 1) == (1, [2])
     with pytest.raises(ExternalError) as refused:
-        running.commit(Manifest(epoch=2))
+        running.manifests.commit(Manifest(epoch=2))
     assert refused.value.condition == "FENCED"
 
 
@@ -152,9 +152,9 @@ def test_a_directory_that_was_taken_away_is_not_another_engines_and_is_not_made_
     os.rename(tmp_path / "state", tmp_path / "away")
     frame = pl.DataFrame({HASH: pl.Series([1], dtype=pl.UInt64)})
     for write in (
-        lambda: state.record(0, RECORD),
-        lambda: state.commit(Manifest(0)),
-        lambda: runs.write(frame, collection="op0", epoch=0, upto=0, buckets=64, time=None),
+        lambda: state.records.write(0, RECORD),
+        lambda: state.manifests.commit(Manifest(0)),
+        lambda: runs.write(frame, collection="op0", epoch=0, through=0, buckets=64, time=None),
     ):
         with pytest.raises(ExternalError) as refused:
             write()

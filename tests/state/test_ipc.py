@@ -14,7 +14,7 @@ from penstock.state.ipc import from_stream, kept_stream
 TOGETHER = """
 import faulthandler, threading, time
 import polars as pl
-from penstock.server.wire import answer_json, rows_arrow
+from penstock.server.wire import result_json, rows_arrow
 from penstock.catalogue.results import Answer, _packed
 from penstock.state.ipc import kept_stream, stream_bytes
 
@@ -24,7 +24,7 @@ write = {
     "lz4": lambda: kept_stream(rows, "lz4"),
     "stream_bytes": lambda: stream_bytes(rows),
     "rows_arrow": lambda: rows_arrow(rows),
-    "answer_json": lambda: answer_json("j", Answer(1, rows)),
+    "result_json": lambda: result_json("j", Answer(1, rows)),
     "packed": lambda: _packed({"j": rows}, {}),
 }[WAY]
 write()
@@ -45,7 +45,7 @@ reader.join()
 """
 
 
-@pytest.mark.parametrize("way", ["kept_stream", "lz4", "stream_bytes", "rows_arrow", "answer_json", "packed"])
+@pytest.mark.parametrize("way", ["kept_stream", "lz4", "stream_bytes", "rows_arrow", "result_json", "packed"])
 def test_a_frame_can_be_read_while_it_is_written(way: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"WAY = {way!r}\n{TOGETHER}"], capture_output=True, text=True, timeout=100

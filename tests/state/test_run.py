@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ExternalError, InternalError
-from penstock.state import run
+from penstock.state import run_store
 from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
-from penstock.state.run import RunEntry, RunStore, ranges_of, sections_of
+from penstock.state.run import RunEntry, ranges_of, sections_of
 from penstock.state.run_file import Ranges, check_run, places_in, read_rows, read_run
-from penstock.state.searched import Framed, Mapped
+from penstock.state.run_rows import FrameRows, MappedRows
+from penstock.state.run_store import RunStore
 
 FRAME = pl.DataFrame(
     {
@@ -41,7 +42,7 @@ def sorted_by_hash(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
 
 
 def written(store: RunStore, frame: pl.DataFrame, **changed: object) -> RunEntry:
-    arguments = {"collection": "op.c", "epoch": 3, "upto": 3, "buckets": 8, "time": None} | changed
+    arguments = {"collection": "op.c", "epoch": 3, "through": 3, "buckets": 8, "time": None} | changed
     return store.write(frame, **arguments)  # type: ignore[arg-type]
 
 
@@ -169,8 +170,8 @@ def test_a_run_that_is_let_go_is_read_again(tmp_path: Path) -> None:
     entry = written(store, frame)
     held = store.read(entry.name)
     assert store.read(entry.name) is held
-    store.let_go(entry.name)
-    store.let_go(entry.name)
+    store.release(entry.name)
+    store.release(entry.name)
     again = store.read(entry.name)
     assert again is not held
     assert again.equals(frame)
@@ -179,53 +180,53 @@ def test_a_run_that_is_let_go_is_read_again(tmp_path: Path) -> None:
 def test_a_large_run_is_searched_where_it_is_mapped_until_it_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "LARGE", 0)
+    monkeypatch.setattr(run_store, "LARGE", 0)
     cache = HostCache(tmp_path / "cache", 1 << 20)
     store = RunStore(tmp_path / "runs", cache)
     frame, everything = sorted_by_hash(FRAME, "user"), frozenset(range(8))
     first, second, third = (written(store, frame, epoch=epoch) for epoch in (1, 2, 3))
     for entry in (first, second):
-        searched = store.searched(entry, everything)
-        assert store.searched(entry, everything) is searched
+        searched = store.open_rows(entry, everything)
+        assert store.open_rows(entry, everything) is searched
         assert searched.hashes.tolist() == frame[HASH].to_list()
         assert searched.gather(np.array([3, 1]), ["n", *FRAME.columns[2:]]).equals(
             frame.select("n", *FRAME.columns[2:])[[3, 1]]
         )
-        assert store.passing(entry, everything).equals(frame)
+        assert store.read_once(entry, everything).equals(frame)
     assert _mapped(tmp_path) == {first.name, second.name}
-    store.let_go(first.name)
+    store.release(first.name)
     cache.forget(second.name)
     del searched
-    store.searched(third, everything)
+    store.open_rows(third, everything)
     assert _mapped(tmp_path) == {third.name}, "one that the cache has no more takes memory"
 
 
 @pytest.mark.parametrize("room", [1 << 20, 0], ids=["room", "no room"])
 @pytest.mark.parametrize("some", [range(8), range(2)], ids=["whole", "part"])
-@pytest.mark.parametrize("way", ["searched", "passing"])
+@pytest.mark.parametrize("way", ["open_rows", "read_once"])
 def test_a_large_run_is_searched_where_it_is_mapped_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, some: range, way: str
 ) -> None:
-    monkeypatch.setattr(run, "LARGE", 0)
+    monkeypatch.setattr(run_store, "LARGE", 0)
     reads = []
     for name, reading in (("read_run", read_run), ("read_rows", read_rows)):
         counted = lambda *given, reading=reading: reads.append(given) or reading(*given)  # noqa: E731
-        monkeypatch.setattr(run, name, counted)
+        monkeypatch.setattr(run_store, name, counted)
     frame, buckets = sorted_by_hash(pl.DataFrame({"n": range(1_000)}), "n"), frozenset(some)
     entry = written(RunStore(tmp_path / "runs", None), frame)
     mine = frame.filter(pl.Series([b in buckets for b in buckets_of(frame[HASH].to_numpy(), 8).tolist()]))
     store = RunStore(tmp_path / "runs", HostCache(tmp_path / "cache", room))
-    if way == "passing":
-        assert store.passing(entry, buckets).equals(mine)
+    if way == "read_once":
+        assert store.read_once(entry, buckets).equals(mine)
     for _ in range(2):
-        searched = store.searched(entry, buckets)
-        assert isinstance(searched, Mapped if room else Framed)
+        searched = store.open_rows(entry, buckets)
+        assert isinstance(searched, MappedRows if room else FrameRows)
         assert searched.hashes.tolist() == mine[HASH].to_list()
-        assert store.passing(entry, buckets).equals(mine)
+        assert store.read_once(entry, buckets).equals(mine)
     assert len(reads) == 1, "it is read from disk once, also where the cache has no room for it"
     narrower = frozenset(some[:1])
     first = frame.filter(pl.Series(buckets_of(frame[HASH].to_numpy(), 8) == some[0]))
-    assert store.passing(entry, narrower).equals(first)
+    assert store.read_once(entry, narrower).equals(first)
     assert len(reads) == 1, "what is left of it is at hand"
 
 
@@ -320,8 +321,8 @@ def test_what_is_left_of_a_part_is_not_read_from_disk_again(
         reads.append(ranges)
         return read_rows(path, ranges)
 
-    monkeypatch.setattr(run, "read_rows", counted)
-    store = RunStore(tmp_path / "state", cache, remembered_bytes=0 if cached else 1 << 30)
+    monkeypatch.setattr(run_store, "read_rows", counted)
+    store = RunStore(tmp_path / "state", cache, open_limit_bytes=0 if cached else 1 << 30)
     owner = buckets_of(frame[HASH].to_numpy(), 16)
     left = {1, 2, 3, 5, 8, 9, 12, 14}
     while left:
@@ -363,7 +364,7 @@ def test_runs_written_together_are_on_disk_when_that_ends(
 
     monkeypatch.setattr(os, "fsync", seen)
     store, frame = RunStore(tmp_path, None), sorted_by_hash(FRAME, "user")
-    with store.synced_together():
+    with store.sync_together():
         first, second = written(store, frame), written(store, frame, collection="op.d")
         gone = written(store, frame)
         store.discard(gone.name)
@@ -388,5 +389,5 @@ def test_a_disk_that_fails_when_runs_are_brought_to_it_is_told(
 
     store = RunStore(tmp_path, None)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ExternalError, match="STATE_DISK_FULL"), store.synced_together():
+    with pytest.raises(ExternalError, match="STATE_DISK_FULL"), store.sync_together():
         written(store, sorted_by_hash(FRAME, "user"))

@@ -17,8 +17,9 @@ from penstock.errors import InternalError
 from penstock.state.buckets import HASH
 from penstock.state.cache import HostCache
 from penstock.state.ipc import dense_table, write_compressed
-from penstock.state.run import Piece, RunStore, piece_of, ranges_of
+from penstock.state.run import Piece, piece_of, ranges_of
 from penstock.state.run_file import BATCH_ROWS, BLOCK, check_run, read_rows, read_run, write_run
+from penstock.state.run_store import RunStore
 
 ROWS, BUCKETS = 3 * BATCH_ROWS + 77, 16
 RNG = np.random.default_rng(5)
@@ -51,13 +52,13 @@ def test_a_file_is_read_whole_in_one_piece(path: Path) -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 40_000)), min_size=1, max_size=6))
 def test_rows_are_those_of_the_whole(path: Path, wanted: list[tuple[int, int]]) -> None:
-    ranges, upto = [], 0
+    ranges, through = [], 0
     for start, count in sorted(wanted):
-        start = max(start, upto)
+        start = max(start, through)
         count = min(count, ROWS - start)
         if count > 0:
             ranges.append((start, count))
-            upto = start + count
+            through = start + count
     found, _ = read_rows(path, tuple(ranges))
     assert found.equals(pl.concat([FRAME.slice(*rows) for rows in ranges]))
     assert found.n_chunks() == 1
@@ -109,7 +110,7 @@ def test_files_of_the_first_format_are_read_whole(tmp_path: Path) -> None:
 def test_a_store_reads_the_buckets_it_is_asked_for(tmp_path: Path, cached: bool) -> None:
     cache = HostCache(tmp_path / "cache", 1 << 30) if cached else None
     writer = RunStore(tmp_path / "runs", None)
-    entry = writer.write(FRAME, collection="op.c", epoch=1, upto=1, buckets=BUCKETS, time=None)
+    entry = writer.write(FRAME, collection="op.c", epoch=1, through=1, buckets=BUCKETS, time=None)
     store = RunStore(tmp_path / "runs", cache)
     few, most = frozenset({3, 4, 9}), frozenset(range(15))
     expected = pl.concat([FRAME.slice(*rows) for rows in ranges_of(entry, few)])
@@ -125,7 +126,7 @@ def test_a_store_reads_the_buckets_it_is_asked_for(tmp_path: Path, cached: bool)
         store.forget([entry.name])
         assert not cache.has(piece_of(entry, few).key)
         assert not any((tmp_path / "cache" / "parts").iterdir())
-    store.let_go(entry.name)
+    store.release(entry.name)
     assert store.section(entry, most).equals(
         pl.concat([FRAME.slice(*rows) for rows in ranges_of(entry, most)])
     )

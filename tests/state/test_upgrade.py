@@ -13,6 +13,7 @@ from penstock.state import durable
 from penstock.state.directory import StateDirectory
 from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
+from penstock.state.rollback import find_problems
 from penstock.state.upgrade import BACKUP
 
 FORMER, NOW, SUMMARY = "0123456789abcdef", "fedcba9876543210", "rows: clicks"
@@ -46,7 +47,7 @@ def contents(place: Path) -> dict[str, bytes]:
 
 def test_it_says_the_new_format_and_fingerprint_and_remembers_the_rest(old: Path) -> None:
     taken(old).release()
-    facts = StateDirectory(old).existing()
+    facts = StateDirectory(old).read_existing_facts()
     assert facts == {**FACTS, "format": FORMAT, "query": NOW}
 
 
@@ -86,26 +87,26 @@ def test_once_upgraded_the_former_fingerprint_opens_nothing(old: Path) -> None:
 
 
 def test_who_reads_reads_both_formats(old: Path) -> None:
-    assert StateDirectory(old).existing()["format"] == 1
-    assert StateDirectory(old).verify(7) == []
+    assert StateDirectory(old).read_existing_facts()["format"] == 1
+    assert find_problems(StateDirectory(old), 7) == []
     assert not (old / BACKUP).exists()  # to look changes nothing
     taken(old).release()
-    assert StateDirectory(old).verify(7) == StateDirectory(old).verify(6) == []
+    assert find_problems(StateDirectory(old), 7) == find_problems(StateDirectory(old), 6) == []
 
 
 def test_an_engine_that_was_replaced_upgrades_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = StateDirectory(old)
-    take = state._ground.take
+    take = state._fenced_directory.take_over
 
     def take_and_lose(generation: int | None = None) -> None:
         take(generation)
-        StateDirectory(old)._ground.take(9)
+        StateDirectory(old)._fenced_directory.take_over(9)
 
-    monkeypatch.setattr(state._ground, "take", take_and_lose)
+    monkeypatch.setattr(state._fenced_directory, "take_over", take_and_lose)
     with pytest.raises(ExternalError) as refused:
         state.claim(NOW, SUMMARY, 3, former=FORMER)
     assert refused.value.condition == "FENCED"
-    assert StateDirectory(old).existing() == FACTS
+    assert StateDirectory(old).read_existing_facts() == FACTS
 
 
 #: files that an upgrade puts in place, each from a draft
@@ -124,11 +125,11 @@ def test_an_upgrade_that_is_killed_is_done_by_the_next_engine(old: Path, step: i
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WEXITSTATUS(status) == 9
-    facts = StateDirectory(old).existing()
+    facts = StateDirectory(old).read_existing_facts()
     assert facts["format"] == (FORMAT if (step, after) == (STEPS - 1, True) else 1)
-    assert StateDirectory(old).latest().epoch == 7
+    assert StateDirectory(old).manifests.latest().epoch == 7
     taken(old).release()
-    assert StateDirectory(old).existing() == {**FACTS, "format": FORMAT, "query": NOW}
+    assert StateDirectory(old).read_existing_facts() == {**FACTS, "format": FORMAT, "query": NOW}
     for name in ("penstock.json", "manifests/000000000007.json"):
         assert (old / BACKUP / name).read_bytes() == before[name]
 
@@ -165,7 +166,7 @@ def test_a_manifest_of_a_newer_format_is_refused(old: Path) -> None:
     newer = Manifest(epoch=8, format=FORMAT + 1)
     (old / "manifests" / "000000000008.json").write_bytes(newer.to_bytes())
     with pytest.raises(UserError) as refused:
-        StateDirectory(old).latest()
+        StateDirectory(old).manifests.latest()
     assert refused.value.condition == "STATE_OF_NEWER_FORMAT"
 
 
@@ -173,5 +174,5 @@ def test_an_epoch_record_of_a_newer_format_is_refused(old: Path) -> None:
     record = {"format": FORMAT + 1, "start": {}, "end": {"epoch": 8, "at": {}}}
     (old / "epochs" / "000000000008.json").write_text(json.dumps(record))
     with pytest.raises(UserError) as refused:
-        StateDirectory(old).recorded(8)
+        StateDirectory(old).records.read(8)
     assert refused.value.condition == "STATE_OF_NEWER_FORMAT"

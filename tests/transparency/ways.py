@@ -96,6 +96,6 @@ def epochs(app: ps.App | Program, state: Path, ways: Ways, shift: int = 0) -> It
             if report is None:
                 break
             yield report
-        engine.runner.settle()
+        engine.runner.checkpoint()
     finally:
         engine.close()

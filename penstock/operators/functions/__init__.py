@@ -1,18 +1,17 @@
-"""Aggregate functions: every one the product offers, and the contract they keep."""
+"""The aggregate functions, and their contract."""
 
 from penstock.operators.functions.contract import AggregateFunction
 from penstock.operators.functions.count_sum import avg, count, count_of, sum_
 from penstock.operators.functions.distinct import approx_count_distinct, count_distinct
-from penstock.operators.functions.ends import collect, first, in_a_place, last
-from penstock.operators.functions.extremes import max_, min_
-from penstock.operators.functions.instants import earliest, latest
+from penstock.operators.functions.extremes import earliest, latest, max_, min_
+from penstock.operators.functions.first_last import add_sequence, collect, first, last
 from penstock.operators.functions.moments import stddev, variance
 from penstock.operators.functions.quantiles import approx_quantile, median, quantile
 from penstock.operators.functions.user import aggregate_function
 
 __all__ = [
     "AggregateFunction",
-    "in_a_place",
+    "add_sequence",
     "count",
     "count_of",
     "sum_",

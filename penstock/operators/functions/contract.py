@@ -1,12 +1,10 @@
-"""What an aggregate function is: pieces of a partial answer, and how the answer is made of them.
+"""Define what an aggregate function is: the pieces of its partial aggregate, and how the result is computed from them.
 
-Receives nothing; hands the operators expressions and column arithmetic. A function is a frozen description, so
-plans can be compared, explained and shipped.
+A function is a frozen description, so plans can be compared, explained and sent to other processes. It gives operators
+expressions and column arithmetic. A *piece* is one kind of column arithmetic (sums, least values, ...).
 
-Guarantee: an answer depends on the events alone, to the last bit. However they are cut into groups, and in
-whichever order partial answers are merged, it is the same.
-
-A piece is one kind of column arithmetic (sums, least values, ...); a function says which pieces it needs.
+Guarantees: a result depends on the events alone, to the last bit. It is the same however they are cut into groups, and
+in whichever order partial aggregates are merged.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ import numpy as np
 import polars as pl
 
 from penstock.errors import UserError
-from penstock.operators.functions.ranges import expanded
+from penstock.operators.functions.ranges import aggregate_ranges
 from penstock.origin import here
 
 
 class Piece(ABC):
-    """Some columns of a partial answer: what events put into them, and how they become one."""
+    """Some columns of a partial aggregate: their values from events, and how they are merged."""
 
-    #: whether the cost of `over` does not depend on the length of the ranges
+    #: whether the cost of `merge_ranges` does not depend on the length of the ranges
     subtracts = False
 
     @property
@@ -36,32 +34,32 @@ class Piece(ABC):
         """The columns."""
 
     @abstractmethod
-    def of_event(self) -> list[pl.Expr]:
-        """For a single event; row by row."""
+    def from_event(self) -> list[pl.Expr]:
+        """Partial aggregates of single events, row by row."""
 
     @abstractmethod
-    def of_events(self) -> list[pl.Expr]:
-        """For a group of events."""
+    def from_events(self) -> list[pl.Expr]:
+        """The partial aggregate of a group of events."""
 
     @abstractmethod
-    def merged(self) -> list[pl.Expr]:
-        """One of several, which come in any order."""
+    def merge(self) -> list[pl.Expr]:
+        """One partial aggregate of several, which come in any order."""
 
     @abstractmethod
-    def joined(self, suffix: str) -> list[pl.Expr]:
-        """Each row's together with that in the columns with the suffix; null there means nothing."""
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
+        """Each row's merged with that in the columns with the suffix; null there means nothing."""
 
     @abstractmethod
-    def running(self, group: str) -> list[pl.Expr]:
+    def merge_running(self, group: str) -> list[pl.Expr]:
         """Each row's merged with those of all rows before it of the same group."""
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        """One for each row range [low, high)."""
-        return expanded(rows.select(self.names), low, high, self.merged())
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        """One partial aggregate for each row range [low, high)."""
+        return aggregate_ranges(rows.select(self.names), low, high, self.merge())
 
 
 class _Alias(str):
-    """The name of an answer's column. It is no method, as it is of a Polars expression, and says so."""
+    """The name of a result's column. A call raises a clear error: for a Polars expression `alias` is a method."""
 
     __slots__ = ()
 
@@ -76,14 +74,14 @@ class _Alias(str):
 
 @dataclass(frozen=True)
 class AggregateFunction(ABC):
-    """One aggregate column: a function of a column, named `alias` in the output.
+    """One aggregate column: a function of `column`, named `alias` in the output.
 
-    `of` is the column's type, known once the plan knows its types (see `resolved`).
+    `of` is the column's type, known once the plan knows its types (see `resolve`).
     """
 
     #: what it is, in the identity of state; stays when the class is renamed
     kind: ClassVar[str]
-    #: the form of its partial answers; another one is refused, but for those in `reads_versions`
+    #: the format of its partial aggregates; state in another one is refused, except for those in `reads_versions`
     state_version: ClassVar[int]
     reads_versions: ClassVar[frozenset[int]] = frozenset()
 
@@ -94,26 +92,26 @@ class AggregateFunction(ABC):
     def __post_init__(self) -> None:
         for given in (self.alias, self.column):
             if given is not None and not isinstance(given, str):
-                raise _no_name(self.name, given)
+                raise _name_error(self.name, given)
         object.__setattr__(self, "alias", _Alias(self.alias))
 
-    # -- what a function says of itself ----------------------------------------------------------
+    # -- declared by each function ---------------------------------------------------------------
 
     @abstractmethod
     def pieces(self) -> tuple[Piece, ...]:
-        """What its partial answer is made of."""
+        """The pieces of its partial aggregate."""
 
     @abstractmethod
     def result(self) -> pl.Expr:
-        """The answer, from the columns of the partial answer."""
+        """The result, from the columns of the partial aggregate."""
 
     @abstractmethod
-    def answers(self, given: pl.DataType) -> pl.DataType:
-        """The type of the answer for a column of this type; raises if it does not fit."""
+    def result_type(self, given: pl.DataType) -> pl.DataType:
+        """The type of the result for a column of this type; raises an error if the function cannot use it."""
 
     @property
     def name(self) -> str:
-        """How it is called in plans."""
+        """Its name in plans."""
         return type(self).__name__.lower()
 
     @property
@@ -123,76 +121,76 @@ class AggregateFunction(ABC):
 
     @property
     def grows(self) -> bool:
-        """Whether a partial answer is the larger the more events, or different values, it is of."""
+        """Whether a partial aggregate grows with the number of its events or of their different values."""
         return False
 
-    # -- what follows from that ------------------------------------------------------------------
+    # -- derived ---------------------------------------------------------------------------------
 
     @property
-    def given(self) -> pl.DataType:
-        """The column's type; an Int64 unless it is known."""
+    def column_type(self) -> pl.DataType:
+        """The column's type; Int64 until it is known."""
         return pl.Int64() if self.of is None else self.of
 
-    def resolved(self, incoming: Mapping[str, pl.DataType]) -> Self:
-        """The same, knowing the type of its column; raises if that does not fit."""
+    def resolve(self, incoming: Mapping[str, pl.DataType]) -> Self:
+        """The same function with the type of its column; raises an error if it cannot use that type."""
         self.dtype(incoming)
         return self if self.column is None else replace(self, of=incoming[self.column])
 
     def dtype(self, incoming: Mapping[str, pl.DataType]) -> pl.DataType:
-        """The type of the answer."""
-        return self.answers(pl.Null() if self.column is None else incoming[self.column])
+        """The type of the result."""
+        return self.result_type(pl.Null() if self.column is None else incoming[self.column])
 
-    def reads(self) -> tuple[str, ...]:
-        """The columns of an event that it needs."""
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns of an event that it reads."""
         return () if self.column is None else (self.column,)
 
     @property
     def subtracts(self) -> bool:
-        """Whether `over` costs the same however long the ranges are."""
+        """Whether `merge_ranges` costs the same however long the ranges are."""
         return all(piece.subtracts for piece in self.pieces())
 
     def parts(self) -> tuple[str, ...]:
-        """The columns of its partial answer; the underscore keeps them apart from the user's."""
+        """The columns of its partial aggregate. Their names start with an underscore, unlike the user's."""
         return tuple(name for piece in self.pieces() for name in piece.names)
 
-    def of_event(self) -> list[pl.Expr]:
-        """The partial answer of a single event, row by row."""
-        return [expr for piece in self.pieces() for expr in piece.of_event()]
+    def from_event(self) -> list[pl.Expr]:
+        """The partial aggregate of a single event, row by row."""
+        return [expr for piece in self.pieces() for expr in piece.from_event()]
 
-    def of_events(self) -> list[pl.Expr]:
-        """The partial answer of a group of events, for `group_by(...).agg(...)`."""
-        return [expr for piece in self.pieces() for expr in piece.of_events()]
+    def from_events(self) -> list[pl.Expr]:
+        """The partial aggregate of a group of events, for `group_by(...).agg(...)`."""
+        return [expr for piece in self.pieces() for expr in piece.from_events()]
 
-    def merged(self) -> list[pl.Expr]:
-        """One partial answer of several, in any order, for `group_by(...).agg(...)`."""
-        return [expr for piece in self.pieces() for expr in piece.merged()]
+    def merge(self) -> list[pl.Expr]:
+        """One partial aggregate of several, in any order, for `group_by(...).agg(...)`."""
+        return [expr for piece in self.pieces() for expr in piece.merge()]
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        """The partial answers of the row ranges [low, high) of partial answers.
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        """The partial aggregates of the row ranges [low, high) of partial aggregates.
 
         Ranges may overlap and come in any order; none is empty.
         """
-        return [series for piece in self.pieces() for series in piece.over(rows, low, high)]
+        return [series for piece in self.pieces() for series in piece.merge_ranges(rows, low, high)]
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
-        """Each row's partial answer together with that in the columns with the suffix.
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
+        """Each row's partial aggregate merged with that in the columns with the suffix.
 
-        Those must have the parts' types; null there means nothing.
+        Those must have the types of `parts`; null there means nothing.
         """
-        return [expr for piece in self.pieces() for expr in piece.joined(suffix)]
+        return [expr for piece in self.pieces() for expr in piece.merge_columns(suffix)]
 
-    def running(self, group: str) -> list[pl.Expr]:
-        """Each row's partial answer merged with those of all rows before it of the same group."""
-        return [expr for piece in self.pieces() for expr in piece.running(group)]
+    def merge_running(self, group: str) -> list[pl.Expr]:
+        """Each row's partial aggregate merged with those of all rows before it of the same group."""
+        return [expr for piece in self.pieces() for expr in piece.merge_running(group)]
 
     def describe(self) -> str:
         return f"{self.name}({self.column or '*'}) as {self.alias}"
 
     def part(self, name: str) -> str:
-        """A column for a partial answer."""
+        """The name of a column of its partial aggregate."""
         return f"_{self.alias}.{name}"
 
-    def misfit(self, needs: str, given: pl.DataType, cast: str = "pl.Int64") -> UserError:
+    def type_error(self, needs: str, given: pl.DataType, cast: str = "pl.Int64") -> UserError:
         """The error for a column of the wrong type."""
         return UserError(
             "TYPE_MISMATCH",
@@ -201,13 +199,13 @@ class AggregateFunction(ABC):
         )
 
 
-def _no_name(function: str, given: object) -> UserError:
-    """The error for something else in the place of a name."""
+def _name_error(function: str, given: object) -> UserError:
+    """The error for an argument that is not a column's name."""
     hint = 'Write the column\'s name, as in ps.sum_("bytes").'
     if isinstance(given, pl.Expr) and given.meta.is_column():
         hint = f"Write the column's name: {given.meta.output_name()!r}."
     elif isinstance(given, pl.Expr):
-        hint = f"Make it a column first, with .map(name={given}) before key_by, and then say its name."
+        hint = f"Make it a column first, with .map(name={given}) before key_by, and then pass its name."
     return UserError(
         "NOT_A_COLUMN_NAME",
         f"{function} needs a column's name, but this is {given if isinstance(given, pl.Expr) else repr(given)}",

@@ -1,10 +1,10 @@
-"""How many different values: exactly, from all of them, or by a theta sketch.
+"""Count different values: exactly, from all of them, or with a theta sketch.
 
-Nulls are left out; NaN is one value, and so are both zeros.
+Nulls are ignored; NaN is one value, and so are both zeros.
 
-The sketch is Apache DataSketches'. It keeps the k least hashes. While it is filled it may hold more of them, as
-many as the order of values happens to leave; a union cuts it back to the k least, which are the same in any
-order. Up to k different values are kept as they are, in bytes that NumPy reads: no sketch, and an exact count.
+The sketch is Apache DataSketches'. It keeps the k least hashes. While it is filled it may hold more, depending on the
+order of values; a union reduces it to the k least, which are the same in any order. Up to k different values are stored
+as they are, in bytes that NumPy reads: there is no sketch, and the count is exact.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import polars_hash  # noqa: F401 - registers the `nchash` namespace
 import pyarrow as pa
 
 from penstock.errors import UserError
-from penstock.operators.functions.columns import Column, Numbers, Packed, delisted, relisted
+from penstock.operators.functions.columns import BytesPiece, ColumnPiece, Numbers, build_lists, flatten_lists
 from penstock.operators.functions.contract import AggregateFunction, Piece
 
-#: ends a sketch, and no list of 8-byte values: those have a length that 8 divides
+#: the last byte of a sketch. A list of 8-byte values has a length that 8 divides; a marked sketch does not
 _MARK = b"\1"
 
 
 @dataclass(frozen=True)
-class Different(Column):
+class DistinctValues(ColumnPiece):
     """One column of lists of the different values."""
 
     value: pl.Expr
@@ -41,19 +41,19 @@ class Different(Column):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         return [self.value.drop_nulls().unique().implode().alias(self.column)]
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
-        return relisted(values, number, count).list.unique()
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return build_lists(values, number, count).list.unique()
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
-        values, row = delisted(parts)
-        return self.of_values(values, number[row], count)
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        values, row = flatten_lists(parts)
+        return self.from_values(values, number[row], count)
 
 
 @dataclass(frozen=True)
-class Theta(Packed):
+class ThetaSketch(BytesPiece):
     """Bytes: up to 2**lg_k different values, 8 bytes each in order, or a theta sketch of more."""
 
     value: pl.Expr
@@ -62,42 +62,42 @@ class Theta(Packed):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         def each(groups: pl.Series) -> pl.Series:
-            values, number = delisted(groups)
-            return self.of_values(values, number, len(groups))
+            values, number = flatten_lists(groups)
+            return self.from_values(values, number, len(groups))
 
-        return [self._at_once(self.value.drop_nulls().sort().implode(), each)]
+        return [self._map_batches(self.value.drop_nulls().sort().implode(), each)]
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
-        return self._packed(values.to_numpy(), number, count)
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return self._pack(values.to_numpy(), number, count)
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
         plain = parts.bin.size().to_numpy() % 8 == 0
         sizes = parts.filter(pl.Series(plain)).bin.size().to_numpy() // 8
         content = b"".join(parts.filter(pl.Series(plain)).to_list())
-        made = self._packed(np.frombuffer(content, np.int64), np.repeat(number[plain], sizes), count)
+        packed = self._pack(np.frombuffer(content, np.int64), np.repeat(number[plain], sizes), count)
         if plain.all():
-            return made
-        whole, sketches = made.to_list(), parts.filter(pl.Series(~plain)).to_list()
-        united: dict[int, list[bytes]] = {}
+            return packed
+        whole, sketches = packed.to_list(), parts.filter(pl.Series(~plain)).to_list()
+        to_merge: dict[int, list[bytes]] = {}
         for group, sketch in zip(number[~plain].tolist(), sketches, strict=True):
-            united.setdefault(group, []).append(sketch)
-        for group, some in united.items():
-            whole[group] = self.together(some if whole[group] is None else [whole[group], *some])
+            to_merge.setdefault(group, []).append(sketch)
+        for group, some in to_merge.items():
+            whole[group] = self.merge_bytes(some if whole[group] is None else [whole[group], *some])
         return pl.Series(whole, dtype=pl.Binary)
 
-    def together(self, parts: list[bytes]) -> bytes:
+    def merge_bytes(self, parts: list[bytes]) -> bytes:
         if len(parts) == 1:
             return parts[0]
         if any(len(part) % 8 for part in parts):
-            return self._united([self._opened(part) for part in parts])
+            return self._merge_sketches([self._open_sketch(part) for part in parts])
         content = np.frombuffer(b"".join(parts), np.int64)
-        packed: bytes = self._packed(content, np.zeros(len(content), dtype=np.int64), 1).item()
+        packed: bytes = self._pack(content, np.zeros(len(content), dtype=np.int64), 1).item()
         return packed
 
     def estimate(self) -> pl.Expr:
-        """How many different values."""
+        """The number of different values."""
 
         def each(parts: pl.Series) -> pl.Series:
             sizes = parts.bin.size().fill_null(0)
@@ -105,44 +105,46 @@ class Theta(Packed):
             large = (sizes % 8 != 0).arg_true()
             if not len(large):
                 return counts
-            estimates = [round(self._opened(part).get_estimate()) for part in parts.gather(large)]
+            estimates = [round(self._open_sketch(part).get_estimate()) for part in parts.gather(large)]
             return counts.scatter(large, estimates)
 
         return pl.col(self.column).map_batches(each, return_dtype=pl.Int64(), is_elementwise=True)
 
-    def _packed(self, values: np.ndarray, number: Numbers, count: int) -> pl.Series:
-        """Values in order and each once, as bytes; those of groups with too many as sketches."""
+    def _pack(self, values: np.ndarray, number: Numbers, count: int) -> pl.Series:
+        """The sorted different values of each group as bytes, or as a sketch where there are too many."""
         same = number[1:] == number[:-1]
         if (same & (values[1:] < values[:-1])).any():
             order = np.lexsort((values, number))
             values, number = values[order], number[order]
-        again = np.append(False, same & (values[1:] == values[:-1]))[: len(values)]
-        if again.any():
-            values, number = values[~again], number[~again]
+        repeated = np.append(False, same & (values[1:] == values[:-1]))[: len(values)]
+        if repeated.any():
+            values, number = values[~repeated], number[~repeated]
         offsets = np.searchsorted(number, np.arange(count + 1))
         sizes = np.diff(offsets)
-        buffers = [_bits(sizes > 0), pa.py_buffer(offsets * 8), pa.py_buffer(np.ascontiguousarray(values))]
+        buffers = [_bitmap(sizes > 0), pa.py_buffer(offsets * 8), pa.py_buffer(np.ascontiguousarray(values))]
         packed = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.large_binary(), count, buffers)))
         large = np.flatnonzero(sizes > 1 << self.lg_k)
         if not len(large):
             return packed
         whole = packed.to_list()
         for group in large.tolist():
-            whole[group] = self._united([self._filled(values[offsets[group] : offsets[group + 1]])])
+            whole[group] = self._merge_sketches(
+                [self._fill_sketch(values[offsets[group] : offsets[group + 1]])]
+            )
         return pl.Series(whole, dtype=pl.Binary)
 
-    def _opened(self, part: bytes) -> datasketches.theta_sketch:
+    def _open_sketch(self, part: bytes) -> datasketches.theta_sketch:
         if len(part) % 8 == 0:
-            return self._filled(np.frombuffer(part, np.int64))
+            return self._fill_sketch(np.frombuffer(part, np.int64))
         return datasketches.compact_theta_sketch.deserialize(part[: -len(_MARK)])
 
-    def _filled(self, values: np.ndarray) -> datasketches.theta_sketch:
+    def _fill_sketch(self, values: np.ndarray) -> datasketches.theta_sketch:
         sketch = datasketches.update_theta_sketch(self.lg_k)
         deque(map(sketch.update, values.tolist()), maxlen=0)
         return sketch
 
-    def _united(self, sketches: list[datasketches.theta_sketch]) -> bytes:
-        """A sketch of the k least hashes of all."""
+    def _merge_sketches(self, sketches: list[datasketches.theta_sketch]) -> bytes:
+        """The sketch of the k least hashes of all."""
         union = datasketches.theta_union(self.lg_k)
         for sketch in sketches:
             union.update(sketch)
@@ -150,34 +152,36 @@ class Theta(Packed):
         return packed
 
 
-def _bits(flags: np.ndarray) -> pa.Buffer:
+def _bitmap(flags: np.ndarray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 @dataclass(frozen=True)
 class _Distinct(AggregateFunction):
-    """A function of the different values."""
+    """Shared by functions of the different values."""
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if given.is_nested() or given in (pl.Object, pl.Null, pl.Int128, pl.UInt128):
-            raise self.misfit("numbers, texts, booleans or times", given, "pl.String")
+            raise self.type_error("numbers, texts, booleans or times", given, "pl.String")
         return pl.Int64()
 
-    def _plain(self) -> tuple[pl.Expr, pl.DataType]:
-        """The values, equal ones looking alike; and their type."""
+    def _canonical_values(self) -> tuple[pl.Expr, pl.DataType]:
+        """The values, with one form for equal ones, and their type."""
         assert self.column is not None
         value = pl.col(self.column)
-        if isinstance(self.given, pl.Categorical | pl.Enum):
+        if isinstance(self.column_type, pl.Categorical | pl.Enum):
             return value.cast(pl.String), pl.String()
-        if self.given.is_float():
-            zero, nan = pl.lit(0.0, self.given), pl.lit(float("nan"), self.given)
-            return pl.when(value == 0).then(zero).when(value.is_nan()).then(nan).otherwise(value), self.given
-        return value, self.given
+        if self.column_type.is_float():
+            zero, nan = pl.lit(0.0, self.column_type), pl.lit(float("nan"), self.column_type)
+            return pl.when(value == 0).then(zero).when(value.is_nan()).then(nan).otherwise(
+                value
+            ), self.column_type
+        return value, self.column_type
 
 
 @dataclass(frozen=True)
 class CountDistinct(_Distinct):
-    """How many different values, exactly, an Int64. Keeps every one of them."""
+    """The exact number of different values, an Int64. Stores every one of them."""
 
     kind: ClassVar[str] = "count-distinct"
     state_version: ClassVar[int] = 1
@@ -191,7 +195,7 @@ class CountDistinct(_Distinct):
         return "count_distinct"
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (Different(self.part("d"), *self._plain()),)
+        return (DistinctValues(self.part("d"), *self._canonical_values()),)
 
     def result(self) -> pl.Expr:
         return pl.col(self.part("d")).list.len().cast(pl.Int64).fill_null(0).alias(self.alias)
@@ -199,7 +203,7 @@ class CountDistinct(_Distinct):
 
 @dataclass(frozen=True)
 class ApproxCountDistinct(_Distinct):
-    """How many different values, an Int64: exact up to 2**lg_k, else with a standard error of 2**(-lg_k / 2)."""
+    """The number of different values, an Int64: exact up to 2**lg_k, else with a standard error of 2**(-lg_k / 2)."""
 
     kind: ClassVar[str] = "approx-count-distinct"
     state_version: ClassVar[int] = 1
@@ -211,8 +215,8 @@ class ApproxCountDistinct(_Distinct):
         if not 5 <= self.lg_k <= 20:
             raise UserError(
                 "BAD_SKETCH",
-                f"a sketch of 2**{self.lg_k} values cannot be had",
-                hint="Choose lg_k from 5 to 20; 12 is the default and keeps 4096 values.",
+                f"a sketch cannot have 2**{self.lg_k} values",
+                hint="Choose lg_k from 5 to 20; 12 is the default and stores 4096 values.",
             )
 
     @property
@@ -225,12 +229,12 @@ class ApproxCountDistinct(_Distinct):
     def result(self) -> pl.Expr:
         return self._theta().estimate().alias(self.alias)
 
-    def _theta(self) -> Theta:
-        return Theta(self.part("d"), self._number(), self.lg_k)
+    def _theta(self) -> ThetaSketch:
+        return ThetaSketch(self.part("d"), self._value_bits(), self.lg_k)
 
-    def _number(self) -> pl.Expr:
-        """A value as 64 bits: those of the number it is, or a hash of its text."""
-        value, dtype = self._plain()
+    def _value_bits(self) -> pl.Expr:
+        """A value as 64 bits: those of a number, or a hash of a text."""
+        value, dtype = self._canonical_values()
         if dtype.is_float():
             return value.cast(pl.Float64).map_batches(_as_bits, return_dtype=pl.Int64(), is_elementwise=True)
         if dtype == pl.UInt64:
@@ -248,10 +252,10 @@ def _as_bits(values: pl.Series) -> pl.Series:
 
 
 def count_distinct(column: str, alias: str | None = None) -> AggregateFunction:
-    """How many different values, exactly."""
+    """The exact number of different values."""
     return CountDistinct(alias or f"count_distinct_{column}", column)
 
 
 def approx_count_distinct(column: str, alias: str | None = None, *, lg_k: int = 12) -> AggregateFunction:
-    """How many different values, from a sketch of bounded size."""
+    """The number of different values, from a sketch of bounded size."""
     return ApproxCountDistinct(alias or f"approx_count_distinct_{column}", column, lg_k=lg_k)

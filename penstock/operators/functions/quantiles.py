@@ -1,8 +1,8 @@
-"""Quantiles: exact ones from all values, and those of a sketch from counts of buckets.
+"""Compute quantiles: exact ones from all values, approximate ones from counts of buckets.
 
-Both keep a tally: the values (or buckets) that occurred, in order, and how often each did. Merging tallies is
-adding counts, so no order of merging can change an answer, which random or compacting sketches (KLL, REQ,
-t-digest) cannot promise. Nulls and NaN are left out; infinities are the least and the greatest value.
+Both store a tally: the values (or buckets) that occurred, in order, with their counts. Tallies are merged by adding
+counts, so the order of merging does not change a result. Random or compacting sketches (KLL, REQ, t-digest) cannot
+promise that. Nulls and NaN are ignored; infinities are the least and the greatest value.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.errors import UserError
-from penstock.operators.functions.buckets import Buckets
-from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
+from penstock.operators.functions.columns import ColumnPiece, Numbers, build_lists, flatten_lists
 from penstock.operators.functions.contract import AggregateFunction, Piece
-from penstock.operators.functions.count_sum import summable
+from penstock.operators.functions.count_sum import can_sum
+from penstock.operators.functions.ddsketch import SketchBuckets
 
 _Values = np.ndarray
 
 
 @dataclass(frozen=True)
-class Tally(Column):
-    """One column of lists of numbers `x`, in order, with how often each occurred."""
+class Tally(ColumnPiece):
+    """One column of lists of numbers `x`, in order, with the count `n` of each."""
 
     value: pl.Expr
     of: pl.DataType
@@ -38,22 +38,22 @@ class Tally(Column):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         def each(groups: pl.Series) -> pl.Series:
-            values, number = delisted(groups)
-            return self.of_values(values, number, len(groups))
+            values, number = flatten_lists(groups)
+            return self.from_values(values, number, len(groups))
 
-        return [self._at_once(self.value.drop_nulls().sort().implode(), each)]
+        return [self._map_batches(self.value.drop_nulls().sort().implode(), each)]
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
-        return self._tallied(values.to_numpy(), np.ones(len(values), dtype=np.int64), number, count)
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return self._tally(values.to_numpy(), np.ones(len(values), dtype=np.int64), number, count)
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
-        tallies, row = delisted(parts)
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        tallies, row = flatten_lists(parts)
         values, times = (tallies.struct.field(name).to_numpy() for name in ("x", "n"))
-        return self._tallied(values, times, number[row], count)
+        return self._tally(values, times, number[row], count)
 
-    def _tallied(self, values: _Values, times: Numbers, number: Numbers, count: int) -> pl.Series:
+    def _tally(self, values: _Values, times: Numbers, number: Numbers, count: int) -> pl.Series:
         same = number[1:] == number[:-1]
         if (same & (values[1:] < values[:-1])).any():
             order = np.lexsort((values, number))
@@ -65,31 +65,35 @@ class Tally(Column):
             times = np.add.reduceat(times, starts)
             values, number = values[starts], number[starts]
         tallies = pl.DataFrame({"x": pl.Series(values, dtype=self.of), "n": times}).to_struct()
-        return relisted(tallies, number, count)
+        return build_lists(tallies, number, count)
 
 
 @dataclass(frozen=True)
 class _Quantile(AggregateFunction):
-    """A function of tallies: the share `q` of values is at or below the answer."""
+    """Shared by functions of tallies: the share `q` of values is at or below the result."""
 
     q: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.q <= 1.0:
-            raise UserError("BAD_QUANTILE", f"{self.q} is no share", hint="Ask for 0 to 1, as in 0.99.")
+            raise UserError(
+                "BAD_QUANTILE", f"{self.q} is not a share", hint="Choose from 0 to 1, as in 0.99."
+            )
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
-        if not summable(given):
-            raise self.misfit("numbers", given, "pl.Float64")
+    def result_type(self, given: pl.DataType) -> pl.DataType:
+        if not can_sum(given):
+            raise self.type_error("numbers", given, "pl.Float64")
         return pl.Float64()
 
     def result(self) -> pl.Expr:
         part = pl.col(self.part("t"))
-        return part.map_batches(self._each, return_dtype=pl.Float64(), is_elementwise=True).alias(self.alias)
+        return part.map_batches(self._compute, return_dtype=pl.Float64(), is_elementwise=True).alias(
+            self.alias
+        )
 
-    def _each(self, parts: pl.Series) -> pl.Series:
-        tallies, number = delisted(parts)
+    def _compute(self, parts: pl.Series) -> pl.Series:
+        tallies, number = flatten_lists(parts)
         values, times = (tallies.struct.field(name).to_numpy() for name in ("x", "n"))
         if not len(values):
             return pl.Series([None] * len(parts), dtype=pl.Float64)
@@ -101,22 +105,22 @@ class _Quantile(AggregateFunction):
         lower = np.minimum(place.astype(np.int64), totals - 1)
         at = np.searchsorted(ends, before + lower, side="right")
         after = np.searchsorted(ends, before + np.minimum(lower + 1, totals - 1), side="right")
-        answers = np.full(len(parts), np.nan)
-        answers[number[starts]] = self._between(values[at], values[after], place - lower)
+        results = np.full(len(parts), np.nan)
+        results[number[starts]] = self._interpolate(values[at], values[after], place - lower)
         known = np.zeros(len(parts), dtype=bool)
         known[number[starts]] = True
-        return pl.Series(answers).set(pl.Series(~known), None)
+        return pl.Series(results).set(pl.Series(~known), None)
 
     @abstractmethod
-    def _between(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
-        """The answer between two neighbours, by how far it is from the first."""
+    def _interpolate(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
+        """The result between two neighbours; `share` is its distance from the first."""
 
 
 @dataclass(frozen=True)
 class Quantile(_Quantile):
-    """The exact quantile, a Float64, between two values in proportion; null without values.
+    """The exact quantile, a Float64, interpolated between two values; null without values.
 
-    Keeps every different value: for columns of few different ones, or windows that end.
+    Stores every different value: for columns of few different ones, or windows that end.
     """
 
     kind: ClassVar[str] = "quantile"
@@ -129,13 +133,13 @@ class Quantile(_Quantile):
     def pieces(self) -> tuple[Piece, ...]:
         assert self.column is not None
         value = pl.col(self.column)
-        if self.given.is_integer():
-            return (Tally(self.part("t"), value, self.given),)
+        if self.column_type.is_integer():
+            return (Tally(self.part("t"), value, self.column_type),)
         value = value.cast(pl.Float64)
         value = pl.when(value.is_nan()).then(None).when(value == 0).then(0.0).otherwise(value)
         return (Tally(self.part("t"), value, pl.Float64()),)
 
-    def _between(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
+    def _interpolate(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
         one, other = one.astype(np.float64), other.astype(np.float64)
         with np.errstate(invalid="ignore"):
             return np.where((one == other) | (share == 0), one, one * (1 - share) + other * share)
@@ -146,7 +150,7 @@ class Quantile(_Quantile):
 
 @dataclass(frozen=True)
 class Median(Quantile):
-    """The value in the middle, or the mean of the two there."""
+    """The middle value, or the mean of the two in the middle."""
 
     kind: ClassVar[str] = "median"
     state_version: ClassVar[int] = 1
@@ -159,7 +163,7 @@ class Median(Quantile):
 class ApproxQuantile(_Quantile):
     """A value within the relative `error` of a quantile, a Float64; null without values.
 
-    Keeps counts of buckets whose bounds grow in proportion (DDSketch): a few hundred, whatever comes.
+    Stores counts of DDSketch buckets: a few hundred, however many values there are.
     """
 
     kind: ClassVar[str] = "approx-quantile"
@@ -172,8 +176,8 @@ class ApproxQuantile(_Quantile):
         if not 1e-5 <= self.error <= 0.5:
             raise UserError(
                 "BAD_QUANTILE",
-                f"an error of {self.error} cannot be kept",
-                hint="Ask for 0.00001 to 0.5, as in 0.01 for one percent.",
+                f"a relative error of {self.error} is not possible",
+                hint="Choose from 0.00001 to 0.5, as in 0.01 for one percent.",
             )
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -182,12 +186,12 @@ class ApproxQuantile(_Quantile):
         bucket = value.map_batches(self._buckets.of, return_dtype=pl.Int32(), is_elementwise=True)
         return (Tally(self.part("t"), bucket, pl.Int32()),)
 
-    def _between(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
+    def _interpolate(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
         return self._buckets.value(one)
 
     @property
-    def _buckets(self) -> Buckets:
-        return Buckets(self.error)
+    def _buckets(self) -> SketchBuckets:
+        return SketchBuckets(self.error)
 
     def describe(self) -> str:
         return f"approx_quantile({self.column}, {self.q}, error {self.error}) as {self.alias}"

@@ -1,6 +1,6 @@
-"""What whole numbers come to in every simple respect: how many there are, their sum, mean, least and greatest.
+"""Summarize integers: their count, sum, mean, least and greatest value in one aggregate.
 
-For jobs that ask for some of these: all can be worked on together, and each takes what it asked for.
+Jobs of a template group share it: one summary is computed for all of them, and each job reads what it declares.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from penstock.operators.functions.count_sum import Avg, Count, CountValues, Sum
 from penstock.operators.functions.extremes import Extreme, Max, Min
 from penstock.operators.functions.sums import LIMB
 
-#: the respects, and the functions that ask for them
-ASKED: dict[type[AggregateFunction], str] = {
+#: the functions that a summary answers, and its field for each
+FIELDS: dict[type[AggregateFunction], str] = {
     CountValues: "n",
     Sum: "sum",
     Avg: "mean",
@@ -29,12 +29,12 @@ ASKED: dict[type[AggregateFunction], str] = {
 
 @dataclass(frozen=True)
 class Summary(AggregateFunction):
-    """All of it, of a column of Int64, as a struct."""
+    """The summary of a column of Int64, a struct."""
 
     kind: ClassVar[str] = "summary"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         whole = pl.Int64()
         return pl.Struct({"n": whole, "sum": whole, "mean": pl.Float64(), "least": whole, "greatest": whole})
 
@@ -59,40 +59,39 @@ class Summary(AggregateFunction):
         return Avg(self.alias, self.column, self.of)
 
 
-def summed_up(function: AggregateFunction) -> bool:
-    """Whether a summary of its column answers a function."""
+def is_in_summary(function: AggregateFunction) -> bool:
+    """Whether the summary of its column has the result of a function."""
     whole = function.of is not None and function.of.is_integer() and function.of not in (pl.UInt64, pl.Int128)
-    return type(function) in ASKED and whole
+    return type(function) in FIELDS and whole
 
 
-def taken(function: AggregateFunction, summary: str) -> pl.Expr:
-    """What a function asks for, of the summary in a column of this name."""
-    found = pl.col(summary).struct.field(ASKED[type(function)])
-    answer = function.answers(function.given)
-    return found.cast(answer).alias(function.alias)
+def read_summary(function: AggregateFunction, summary: str) -> pl.Expr:
+    """The result of a function, from the summary in a column of this name."""
+    field = pl.col(summary).struct.field(FIELDS[type(function)])
+    return field.cast(function.result_type(function.column_type)).alias(function.alias)
 
 
-#: the partial answer of how many rows there are, under the name that summaries stand beside
+#: the alias of the count of rows that stands beside summaries, and the column of its partial aggregate
 ROWS = "rows"
-COUNTED = Count(ROWS, None).part("n")
+COUNT_PART = Count(ROWS, None).part("n")
 
 
-def part_columns(
+def partial_columns(
     alias: str,
     n: npt.NDArray[np.int64],
     total: npt.NDArray[np.int64],
     least: npt.NDArray[np.int64],
     greatest: npt.NDArray[np.int64],
 ) -> list[pl.Series]:
-    """The partial answers of a summary, of totals that fit into 64 bits."""
-    summary = of_column(alias, "")
+    """The columns of a summary's partial aggregates, from totals that fit into 64 bits."""
+    summary = summarize_column(alias, "")
     none = pl.Series(n == 0)
     limbs = {"s": total & (LIMB - 1), "h": total // LIMB, "n": n}
-    made = [pl.Series(summary.part(name), limb) for name, limb in limbs.items()]
+    columns = [pl.Series(summary.part(name), limb) for name, limb in limbs.items()]
     ends = {"lo": least, "hi": greatest}
-    return made + [pl.Series(summary.part(name), end).set(none, None) for name, end in ends.items()]
+    return columns + [pl.Series(summary.part(name), end).set(none, None) for name, end in ends.items()]
 
 
-def of_column(alias: str, column: str) -> Summary:
+def summarize_column(alias: str, column: str) -> Summary:
     """The summary of a column."""
     return replace(Summary(alias, column), of=pl.Int64())

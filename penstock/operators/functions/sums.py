@@ -1,8 +1,8 @@
-"""Sums that no order of summing can change: whole numbers in limbs of 32 bits.
+"""Sum numbers exactly, so that the order of summing does not matter: integers in limbs of 32 bits.
 
-A chain of Int64 columns holds one number, the least limb first: the limb at place i counts 2**(32 i). Before
-limbs are summed each passes on what it has above 32 bits (not further than to the next: they stay below 2**33,
-so 2**30 of them can be summed at once). The last limb has a sign and the room of 64 bits.
+A chain of Int64 columns holds one number, the least limb first: limb i counts 2**(32 i). Before limbs are summed, each
+carries what it has above 32 bits to the next one, not further. So limbs stay below 2**33, and 2**30 of them can be
+summed at once. The last limb has a sign and 64 bits. A decimal is the integer of its digits, 128 bits in four limbs.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from penstock.operators.functions.contract import Piece
-from penstock.operators.functions.ranges import summed
+from penstock.operators.functions.ranges import sum_ranges
 
 LIMB = 2**32
 _MASK = LIMB - 1
-#: whole numbers that one limb has room for, and those that need two
+#: integers that fit into one limb, and those that need two
 NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
 WIDE = (pl.Int64, pl.UInt64)
+#: the most digits of a Decimal
+_DIGITS = 38
+_HIGH, _LOW = divmod(10**_DIGITS, LIMB**2)
 
 
 @dataclass(frozen=True)
 class Sums(Piece):
-    """One number: its columns, least limb first, and what an event adds to each (an Int64; null is nothing).
+    """The sum of one number: its columns, least limb first, and what an event adds to each (an Int64 or null).
 
     `each` None: an event adds one.
     """
@@ -39,45 +43,45 @@ class Sums(Piece):
     def names(self) -> tuple[str, ...]:
         return self.chain
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         if self.each is None:
             return self._named([pl.repeat(1, pl.len(), dtype=pl.Int64)])
         return self._named([each.fill_null(0) for each in self.each])
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         if self.each is None:
             return self._named([pl.len().cast(pl.Int64)])
         return self._named([each.sum() for each in self.each])
 
-    def merged(self) -> list[pl.Expr]:
-        return self._named([limb.sum() for limb in self._carried()])
+    def merge(self) -> list[pl.Expr]:
+        return self._named([limb.sum() for limb in self._carry()])
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
-        both = zip(self._carried(), self._carried(suffix), strict=True)
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
+        both = zip(self._carry(), self._carry(suffix), strict=True)
         return self._named([limb + other.fill_null(0) for limb, other in both])
 
-    def running(self, group: str) -> list[pl.Expr]:
-        return self._named([limb.cum_sum().over(group) for limb in self._carried()])
+    def merge_running(self, group: str) -> list[pl.Expr]:
+        return self._named([limb.cum_sum().over(group) for limb in self._carry()])
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        limbs = rows.select(self._named(self._carried())).get_columns()
-        return [pl.Series(limb.name, summed(limb.to_numpy(), low, high)) for limb in limbs]
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        limbs = rows.select(self._named(self._carry())).get_columns()
+        return [pl.Series(limb.name, sum_ranges(limb.to_numpy(), low, high)) for limb in limbs]
 
-    def _carried(self, suffix: str = "") -> list[pl.Expr]:
-        return carried([pl.col(name + suffix) for name in self.chain])
+    def _carry(self, suffix: str = "") -> list[pl.Expr]:
+        return carry_limbs([pl.col(name + suffix) for name in self.chain])
 
     def _named(self, exprs: Sequence[pl.Expr]) -> list[pl.Expr]:
         return [expr.alias(name) for name, expr in zip(self.chain, exprs, strict=True)]
 
 
-def carried(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
-    """The limbs, each with what the one below it is too small for."""
-    kept = [limb & _MASK for limb in limbs[:-1]] + [limbs[-1]]
-    return [kept[0], *(keep + below // LIMB for keep, below in zip(kept[1:], limbs[:-1], strict=True))]
+def carry_limbs(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
+    """The limbs, each with the carry of the one below it."""
+    low = [limb & _MASK for limb in limbs[:-1]] + [limbs[-1]]
+    return [low[0], *(limb + below // LIMB for limb, below in zip(low[1:], limbs[:-1], strict=True))]
 
 
-def settled(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
-    """The limbs of the same number, all but the last from 0 to 2**32 - 1."""
+def normalize_limbs(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
+    """The limbs of the same number, all except the last from 0 to 2**32 - 1."""
     exact, carry = [], pl.lit(0, pl.Int64)
     for limb in limbs[:-1]:
         exact.append((limb + carry) & _MASK)
@@ -86,39 +90,69 @@ def settled(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
 
 
 def count_up(name: str) -> Sums:
-    """Counts events."""
+    """Count events."""
     return Sums((name,), None)
 
 
 def count_values(name: str, value: pl.Expr) -> Sums:
-    """Counts the values that are not null."""
+    """Count the values that are not null."""
     return Sums((name,), (value.is_not_null().cast(pl.Int64),))
 
 
-def narrow(name: str, value: pl.Expr) -> Sums:
-    """Sums whole numbers of up to 32 bits."""
+def sum_narrow(name: str, value: pl.Expr) -> Sums:
+    """Sum integers of up to 32 bits."""
     return Sums((name,), (value.cast(pl.Int64),))
 
 
-def wide(low: str, high: str, value: pl.Expr) -> Sums:
-    """Sums whole numbers of 64 bits."""
+def sum_wide(low: str, high: str, value: pl.Expr) -> Sums:
+    """Sum integers of 64 bits."""
     return Sums((low, high), ((value & _MASK).cast(pl.Int64), (value // LIMB).cast(pl.Int64)))
 
 
 def as_float(limbs: Sequence[pl.Expr], weight: float) -> pl.Expr:
     """The number as a float, its least limb counting `weight`; within one unit in the last place.
 
-    A negative number is turned round first: its limbs would cancel, and lose what they have below.
+    A negative number is negated first: its limbs would cancel and lose the lower digits.
     """
-    negative = settled(limbs)[-1] < 0
+    negative = normalize_limbs(limbs)[-1] < 0
     sign = pl.when(negative).then(-1).otherwise(1)
     total = pl.lit(0.0)
-    for place, limb in enumerate(settled([limb * sign for limb in limbs])):
+    for place, limb in enumerate(normalize_limbs([limb * sign for limb in limbs])):
         total = total + limb.cast(pl.Float64) * (weight * float(LIMB) ** place)
     return total * sign
 
 
 def as_int64(limbs: Sequence[pl.Expr]) -> pl.Expr:
     """The number of two limbs as an Int64; null where it does not fit."""
-    low, high = settled(limbs)
+    low, high = normalize_limbs(limbs)
     return pl.when(high.is_between(-(2**31), 2**31 - 1)).then(high * LIMB + low)
+
+
+def sum_decimals(chain: tuple[str, str, str, str], value: pl.Expr) -> Sums:
+    """Sum decimals by their digits, whatever the scale."""
+    whole = value.to_physical()
+    limbs = [whole // pl.lit(LIMB**place, pl.Int128) for place in range(4)]
+    return Sums(
+        chain, (*((limb & (LIMB - 1)).cast(pl.Int64) for limb in limbs[:-1]), limbs[-1].cast(pl.Int64))
+    )
+
+
+def as_decimal(limbs: Sequence[pl.Expr], scale: int) -> pl.Expr:
+    """The number of four limbs as a decimal; null where it has more than 38 digits."""
+    exact = pl.struct(limb.alias(str(place)) for place, limb in enumerate(normalize_limbs(limbs)))
+
+    def each(rows: pl.Series) -> pl.Series:
+        low, next_, upper, top = (rows.struct.field(str(place)).to_numpy() for place in range(4))
+        fits = (top >= -(2**31)) & (top < 2**31)
+        halves = np.empty((len(rows), 2), dtype=np.int64)
+        halves[:, 0], halves[:, 1] = next_ * LIMB + low, top * LIMB + upper
+        below, high = halves[:, 0].view(np.uint64), halves[:, 1]
+        fits &= (high < _HIGH) | ((high == _HIGH) & (below < _LOW))
+        fits &= (high > -_HIGH - 1) | ((high == -_HIGH - 1) & (below > LIMB**2 - _LOW))
+        data = pa.py_buffer(halves.tobytes())
+        decimals = pl.Series(
+            pl.from_arrow(pa.Array.from_buffers(pa.decimal128(_DIGITS, scale), len(rows), [None, data]))
+        )
+        return decimals.set(pl.Series(~fits), None)
+
+    return exact.map_batches(each, return_dtype=pl.Decimal(_DIGITS, scale), is_elementwise=True)

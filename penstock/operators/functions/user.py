@@ -1,11 +1,11 @@
-"""Aggregate functions of the user's own: add, merge, result, and perhaps subtract.
+"""Make aggregate functions of users' Python functions: add, merge, result, and optionally subtract.
 
-Receives plain Python functions on a state of the user's choice; hands a function like the built-in ones. `add`
-sees a whole group's values at once as a Polars Series, so Python runs once a group, not once an event.
+They work on a state of the user's choice. `add` gets a whole group's values at once as a Polars Series, so Python runs
+once per group, not once per event.
 
-The user promises that `merge` may be applied in any order. The state must be made of what JSON has (None,
-booleans, numbers, texts, lists, dicts with text keys) or be bytes, unless the user gives a pair of functions that
-turn it into bytes and back; nothing is pickled.
+`merge` must give the same result in any order. The state must be plain JSON data (None, booleans, numbers, texts,
+lists, dicts with text keys) or bytes, unless the user provides functions that turn it into bytes and back. Nothing is
+pickled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from penstock.errors import PenstockError, UserError
-from penstock.operators.functions.columns import Numbers, Packed
+from penstock.operators.functions.columns import BytesPiece, Numbers
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.identity import NOT_STATE
 
@@ -39,9 +39,9 @@ def _deserialized(data: bytes) -> State:
 
 @dataclass(frozen=True)
 class UserFunction:
-    """A function of the user's; called with a column it is an aggregate of that column.
+    """A user's function. Calling it with a column makes an aggregate of that column.
 
-    The name is what the state remembers of it: give it another when its state takes another shape.
+    State is identified by the name, so a function whose state changes its shape needs another name.
     """
 
     kind: ClassVar[str] = "user-function"
@@ -61,12 +61,12 @@ class UserFunction:
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """What the user has written."""
+        """The functions that the user wrote."""
         given = (self.add, self.merge, self.result, self.subtract, self.serialize, self.deserialize)
         return tuple(one for one in given if one is not None)
 
     def call(self, what: str, *given: Any) -> Any:
-        """Call one of the functions; what it raises names it."""
+        """Call one of the functions. On failure: `UserError` USER_FUNCTION_FAILED, which names it."""
         try:
             return getattr(self, what)(*given)
         except PenstockError:
@@ -75,22 +75,22 @@ class UserFunction:
             raise UserError(
                 "USER_FUNCTION_FAILED",
                 f"{what} of the aggregate function {self.name!r} raised {type(failure).__name__}: {failure}",
-                hint="Nothing is lost: mend it and start again with the same state directory; "
+                hint="Nothing is lost: fix it and start again with the same state directory; "
                 "the epoch is repeated.",
             ) from failure
 
-    def packed(self, state: State) -> bytes:
+    def serialize_state(self, state: State) -> bytes:
         data = self.call("serialize", state)
         if not isinstance(data, bytes):
             raise UserError(
                 "BAD_STATE",
-                f"serialize of the aggregate function {self.name!r} gave {type(data).__name__}, not bytes",
+                f"serialize of the aggregate function {self.name!r} returned {type(data).__name__}, not bytes",
             )
         return data
 
 
 @dataclass(frozen=True)
-class States(Packed):
+class States(BytesPiece):
     """One column of the user's states as bytes; null without values."""
 
     value: pl.Expr
@@ -103,8 +103,8 @@ class States(Packed):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
-        made: list[bytes | None] = [None] * count
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        states: list[bytes | None] = [None] * count
         starts = np.flatnonzero(np.diff(number, prepend=-1))
         for group, start, length in zip(
             number[starts].tolist(),
@@ -112,43 +112,45 @@ class States(Packed):
             np.diff(starts, append=len(number)).tolist(),
             strict=True,
         ):
-            made[group] = self.function.packed(self.function.call("add", values.slice(start, length)))
-        return pl.Series(made, dtype=pl.Binary)
+            states[group] = self.function.serialize_state(
+                self.function.call("add", values.slice(start, length))
+            )
+        return pl.Series(states, dtype=pl.Binary)
 
-    def together(self, parts: list[bytes]) -> bytes:
+    def merge_bytes(self, parts: list[bytes]) -> bytes:
         state = self.function.call("deserialize", parts[0])
         for part in parts[1:]:
             state = self.function.call("merge", state, self.function.call("deserialize", part))
-        return self.function.packed(state)
+        return self.function.serialize_state(state)
 
-    def ranges(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
+    def merge_rows(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
         there = np.flatnonzero(rows.is_not_null().to_numpy())
         starts, ends = np.searchsorted(there, low), np.searchsorted(there, high)
         # subtracting pays where ranges overlap
         if not self.subtracts or (ends - starts).sum() <= 2 * (len(there) + len(low)):
-            return super().ranges(rows, low, high)
+            return super().merge_rows(rows, low, high)
         parts = rows.drop_nulls().to_list()
         prefix = [parts[0]]
         for part in parts[1:]:
-            prefix.append(self.together([prefix[-1], part]))
-        made = [
+            prefix.append(self.merge_bytes([prefix[-1], part]))
+        states = [
             None
             if start == end
             else prefix[end - 1]
             if start == 0
-            else self._less(prefix[end - 1], prefix[start - 1])
+            else self._subtract(prefix[end - 1], prefix[start - 1])
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-        return pl.Series(made, dtype=pl.Binary)
+        return pl.Series(states, dtype=pl.Binary)
 
-    def _less(self, whole: bytes, part: bytes) -> bytes:
+    def _subtract(self, whole: bytes, part: bytes) -> bytes:
         states = (self.function.call("deserialize", data) for data in (whole, part))
-        return self.function.packed(self.function.call("subtract", *states))
+        return self.function.serialize_state(self.function.call("subtract", *states))
 
 
 @dataclass(frozen=True)
 class User(AggregateFunction):
-    """A function of the user's over a column; nulls are left out, and without values the answer is null."""
+    """A user's function of a column. Nulls are ignored; without values the result is null."""
 
     kind: ClassVar[str] = "user-aggregate"
     state_version: ClassVar[int] = 1
@@ -159,7 +161,7 @@ class User(AggregateFunction):
     def name(self) -> str:
         return self.function.name
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return self.function.dtype
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -168,14 +170,14 @@ class User(AggregateFunction):
 
     def result(self) -> pl.Expr:
         def each(parts: pl.Series) -> pl.Series:
-            answers = [
+            results = [
                 None
                 if part is None
                 else self.function.call("result", self.function.call("deserialize", part))
                 for part in parts.to_list()
             ]
             try:
-                return pl.Series(answers, dtype=self.function.dtype, strict=True)
+                return pl.Series(results, dtype=self.function.dtype, strict=True)
             except Exception as failure:
                 raise UserError(
                     "TYPE_MISMATCH",
@@ -200,15 +202,15 @@ def aggregate_function(
 ) -> UserFunction:
     """An aggregate function of your own; call it with a column, as `count` or `sum_`.
 
-    `add` makes a state of some values of the column (a Series without nulls, never empty, in any order), `merge`
-    one of two states, in any order, `result` the answer, of type `dtype`. `subtract(whole, part)` undoes a merge;
-    with it a sliding window costs the same however long it is.
+    `add` makes a state from some values of the column (a Series without nulls, never empty, in any order). `merge`
+    makes one state of two, in any order. `result` returns the result, of type `dtype`. `subtract(whole, part)` undoes a
+    merge; with it a sliding window costs the same however long it is.
     """
     if (serialize is None) != (deserialize is None):
         raise UserError(
             "BAD_FUNCTION",
             f"the aggregate function {name!r} has only one of serialize and deserialize",
-            hint="Give both, or none and a state of what JSON has, or bytes.",
+            hint="Pass both, or neither and use a state of plain JSON data or bytes.",
         )
     if not name.isidentifier():
         raise UserError("BAD_NAME", f"{name!r} cannot name a function", hint="Use letters, digits and _.")

@@ -11,36 +11,37 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.operators.routing import ByKey
-from penstock.query.physical import Edge, Plan, SubQuery
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 
 def drop_exchanges(plan: Plan) -> Plan:
     """Levels as low as they can be, and the edges that need no exchange marked."""
-    subqueries: dict[str, SubQuery] = {}
-    for sub in plan.subqueries.values():  # those read come before those who read
+    stages: dict[str, Stage] = {}
+    for sub in plan.stages.values():  # those read come before those who read
         level = 1
         for edge in plan.edges_to(sub.id):
             if edge.source.stage is not None:
                 step = 0 if _stays(plan, edge.source.stage, edge) else 1
-                level = max(level, subqueries[edge.source.stage].level + step)
-            level = max(level, plan.given.get(edge.source, 0) + 1)
-        subqueries[sub.id] = replace(sub, level=level)
+                level = max(level, stages[edge.source.stage].level + step)
+            level = max(level, plan.job_levels.get(edge.source, 0) + 1)
+        stages[sub.id] = replace(sub, level=level)
 
     def forward(edge: Edge) -> bool:
         source, target = edge.source.stage, edge.target.stage
         if source is None or target is None:
             return False
-        return subqueries[source].level == subqueries[target].level
+        return stages[source].level == stages[target].level
 
     edges = tuple(replace(edge, forward=forward(edge)) for edge in plan.edges)
-    levels = max((sub.level for sub in subqueries.values()), default=0)
-    return replace(plan, subqueries=subqueries, edges=edges, levels=levels)
+    levels = max((sub.level for sub in stages.values()), default=0)
+    return replace(plan, stages=stages, edges=edges, levels=levels)
 
 
 def _stays(plan: Plan, before: str, edge: Edge) -> bool:
     """Whether the rows of an edge lie where they are wanted."""
-    source, target = plan.subqueries[before], plan.subqueries[edge.target.name]
+    source, target = plan.stages[before], plan.stages[edge.target.name]
     given, wanted = source.operator.partitioning, target.route(edge.port)
     if not given or not isinstance(wanted, ByKey) or source.route() != wanted:
         return False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.query.physical import Edge, Plan
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 
 
 def pre_reduce(plan: Plan) -> Plan:
@@ -12,6 +13,6 @@ def pre_reduce(plan: Plan) -> Plan:
 
     def reduces(edge: Edge) -> bool:
         sub = plan.stage_of(edge.target)
-        return sub is not None and sub.operator.reduces
+        return sub is not None and sub.operator.can_pre_reduce
 
     return replace(plan, edges=tuple(replace(edge, reduce=reduces(edge)) for edge in plan.edges))

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.query.logical import App, Filter, Map, Node, Stateful, Union
-from penstock.query.rewrite import readers, rewritten
+from penstock.query.logical import App, Filter, Map, Node, Stateful, Union, count_readers, rewrite_app
 
 
 def push_filters(app: App) -> App:
@@ -26,7 +25,7 @@ def push_filters(app: App) -> App:
 
 
 def _once(app: App) -> App:
-    counted, moved = readers(app), False
+    counted, moved = count_readers(app), False
 
     def pushed(node: Node) -> Node:
         nonlocal moved
@@ -36,7 +35,7 @@ def _once(app: App) -> App:
         moved = made is not None
         return node if made is None else made
 
-    changed = rewritten(app, pushed)
+    changed = rewrite_app(app, pushed)
     return changed if moved else app
 
 
@@ -50,7 +49,7 @@ def _below(node: Filter, counted: Counter[Node]) -> Node | None:
             return replace(under, input=replace(node, schema=under.input.schema, input=under.input))
         case Union():
             return replace(under, parts=tuple(replace(node, input=part) for part in under.parts))
-        case Stateful() if len(under.parts) == 1 and asked and asked <= set(under.operator.key_by_key):
+        case Stateful() if len(under.parts) == 1 and asked and asked <= set(under.operator.pushdown_keys):
             below = replace(node, schema=under.parts[0].schema, input=under.parts[0])
             return replace(under, parts=(below,))
     return None

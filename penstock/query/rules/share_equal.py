@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.query.logical import App, Node, Source
-from penstock.query.rewrite import rewritten
+from penstock.query.logical import App, Node, Source, rewrite_app
 
 
 def share_equal(app: App) -> App:
@@ -19,7 +18,7 @@ def share_equal(app: App) -> App:
     def shared(node: Node) -> Node:
         return known.setdefault(meaning(node), node)
 
-    return rewritten(app, shared)
+    return rewrite_app(app, shared)
 
 
 def meaning(node: Node) -> Hashable:

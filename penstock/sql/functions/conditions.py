@@ -1,4 +1,4 @@
-"""Functions that choose between values: what is NULL, what is not a number, the greatest and the least."""
+"""Functions that choose between values by NULL, NaN, a condition or order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from penstock.sql.functions.contract import Family, Given
+from penstock.sql.functions.contract import Arguments, Family
 
 CONDITIONS = Family("Conditions")
 
@@ -14,8 +14,8 @@ _FALSE = pl.lit(False)
 
 
 @CONDITIONS.add("coalesce", (1, None), "The first argument that is not NULL.", "coalesce(NULL, 2, 3)", "2")
-def _coalesce(given: Given) -> pl.Expr:
-    return pl.coalesce(given.alike(range(len(given)))[0])
+def _coalesce(args: Arguments) -> pl.Expr:
+    return pl.coalesce(args.coerce(range(len(args)))[0])
 
 
 @CONDITIONS.add(
@@ -25,16 +25,16 @@ def _coalesce(given: Given) -> pl.Expr:
     "nvl(NULL, 'none')",
     "'none'",
 )
-def _nvl(given: Given) -> pl.Expr:
-    return pl.coalesce(given.alike((0, 1))[0])
+def _nvl(args: Arguments) -> pl.Expr:
+    return pl.coalesce(args.coerce((0, 1))[0])
 
 
 @CONDITIONS.add(
     "nvl2", (3, 3), "The second argument, or the third if the first is NULL.", "nvl2(NULL, 1, 2)", "2"
 )
-def _nvl2(given: Given) -> pl.Expr:
-    one, other = given.alike((1, 2))[0]
-    return pl.when(given.any(0).is_not_null()).then(one).otherwise(other)
+def _nvl2(args: Arguments) -> pl.Expr:
+    one, other = args.coerce((1, 2))[0]
+    return pl.when(args.expr(0).is_not_null()).then(one).otherwise(other)
 
 
 @CONDITIONS.add(
@@ -44,50 +44,50 @@ def _nvl2(given: Given) -> pl.Expr:
     "if(true, 'yes', 'no')",
     "'yes'",
 )
-def _if(given: Given) -> pl.Expr:
-    one, other = given.alike((1, 2))[0]
-    return pl.when(given.truth(0)).then(one).otherwise(other)
+def _if(args: Arguments) -> pl.Expr:
+    one, other = args.coerce((1, 2))[0]
+    return pl.when(args.boolean(0)).then(one).otherwise(other)
 
 
 @CONDITIONS.add("nullif", (2, 2), "The first argument, or NULL if both are equal.", "nullif(5, 5)", "NULL")
-def _nullif(given: Given) -> pl.Expr:
-    one, other = given.alike((0, 1))[0]
-    return pl.when((one == other).fill_null(False)).then(None).otherwise(given.any(0))
+def _nullif(args: Arguments) -> pl.Expr:
+    one, other = args.coerce((0, 1))[0]
+    return pl.when((one == other).fill_null(False)).then(None).otherwise(args.expr(0))
 
 
 @CONDITIONS.add("nullifzero", (1, 1), "NULL for 0.", "nullifzero(0)", "NULL")
-def _nullifzero(given: Given) -> pl.Expr:
-    number, _ = given.numeric(0)
+def _nullifzero(args: Arguments) -> pl.Expr:
+    number, _ = args.numeric(0)
     return pl.when(number != 0).then(number)
 
 
 @CONDITIONS.add("zeroifnull", (1, 1), "0 for NULL.", "zeroifnull(NULL)", "0")
-def _zeroifnull(given: Given) -> pl.Expr:
-    number = given.whole(0) if given.dtype(0) == pl.Null else given.numeric(0)[0]
+def _zeroifnull(args: Arguments) -> pl.Expr:
+    number = args.integer(0) if args.dtype(0) == pl.Null else args.numeric(0)[0]
     return number.fill_null(0)
 
 
 @CONDITIONS.add("isnull", (1, 1), "Whether the argument is NULL.", "isnull(NULL)", "true")
-def _isnull(given: Given) -> pl.Expr:
-    return given.any(0).is_null()
+def _isnull(args: Arguments) -> pl.Expr:
+    return args.expr(0).is_null()
 
 
 @CONDITIONS.add("isnotnull", (1, 1), "Whether the argument is not NULL.", "isnotnull(NULL)", "false")
-def _isnotnull(given: Given) -> pl.Expr:
-    return given.any(0).is_not_null()
+def _isnotnull(args: Arguments) -> pl.Expr:
+    return args.expr(0).is_not_null()
 
 
 @CONDITIONS.add("isnan", (1, 1), "Whether the argument is NaN; false for NULL.", "isnan(1.5)", "false")
-def _isnan(given: Given) -> pl.Expr:
-    return given.number(0).is_nan().fill_null(False)
+def _isnan(args: Arguments) -> pl.Expr:
+    return args.double(0).is_nan().fill_null(False)
 
 
 @CONDITIONS.add(
     "nanvl", (2, 2), "The first argument, or the second if the first is NaN.", "nanvl(sqrt(-1), 0)", "0.0"
 )
-def _nanvl(given: Given) -> pl.Expr:
-    number = given.number(0)
-    return pl.when(number.is_nan()).then(given.number(1)).otherwise(number)
+def _nanvl(args: Arguments) -> pl.Expr:
+    number = args.double(0)
+    return pl.when(number.is_nan()).then(args.double(1)).otherwise(number)
 
 
 @CONDITIONS.add(
@@ -97,8 +97,8 @@ def _nanvl(given: Given) -> pl.Expr:
     "equal_null(NULL, NULL)",
     "true",
 )
-def _equal_null(given: Given) -> pl.Expr:
-    one, other = given.alike((0, 1))[0]
+def _equal_null(args: Arguments) -> pl.Expr:
+    one, other = args.coerce((0, 1))[0]
     return one.eq_missing(other)
 
 
@@ -109,8 +109,8 @@ def _equal_null(given: Given) -> pl.Expr:
     "greatest(3, NULL, 7)",
     "7",
 )
-def _greatest(given: Given) -> pl.Expr:
-    values, dtype = _ordered(given)
+def _greatest(args: Arguments) -> pl.Expr:
+    values, dtype = _coerce_ordered(args)
     if not dtype.is_float():
         return pl.max_horizontal(values)
     nan = pl.any_horizontal([value.is_nan().fill_null(False) for value in values])
@@ -120,12 +120,12 @@ def _greatest(given: Given) -> pl.Expr:
 @CONDITIONS.add(
     "least", (2, None), "The least argument; skips NULLs, NaN is the greatest.", "least(3, NULL, 7)", "3"
 )
-def _least(given: Given) -> pl.Expr:
-    return pl.min_horizontal(_ordered(given)[0])
+def _least(args: Arguments) -> pl.Expr:
+    return pl.min_horizontal(_coerce_ordered(args)[0])
 
 
-def _ordered(given: Given) -> tuple[list[pl.Expr], pl.DataType]:
-    values, dtype = given.alike(range(len(given)))
+def _coerce_ordered(args: Arguments) -> tuple[list[pl.Expr], pl.DataType]:
+    values, dtype = args.coerce(range(len(args)))
     if dtype.is_nested():
-        raise given.bad(0, "a number, text, a condition, a date or a time")
+        raise args.error(0, "a number, text, a condition, a date or a time")
     return values, dtype

@@ -1,6 +1,6 @@
-"""Java's patterns for dates (`yyyy-MM-dd HH:mm:ss`): times as text, and text as times.
+"""Format and parse times by Java's patterns (`yyyy-MM-dd HH:mm:ss`).
 
-Receives a literal pattern and an expression; hands an expression, or `BAD_ARGUMENT` for letters it does not know.
+A pattern is a literal; letters that are not supported raise BAD_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import re
 
 import polars as pl
 
-from penstock.sql.functions.calendar import day_of, fraction, moment, offset
-from penstock.sql.functions.contract import Given
+from penstock.sql.functions.calendar import fraction_micros, make_date, make_instant, offset_micros
+from penstock.sql.functions.contract import Arguments
 
 _TOKEN = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<plain>[^A-Za-z'\[\]{}#]+)")
 _MONTHS = [
@@ -18,8 +18,8 @@ _MONTHS = [
     "July", "August", "September", "October", "November", "December",
 ]  # fmt: skip
 
-#: what Polars' own formatter spells as Java does
-_SPELLED = {
+#: letters that Polars formats as Java does, with its own directive
+_DIRECTIVES = {
     "yy": "%y", "yyyy": "%Y", "D": "%-j", "DDD": "%j", "M": "%-m", "MM": "%m", "MMM": "%b", "MMMM": "%B",
     "L": "%-m", "LL": "%m", "LLL": "%b", "LLLL": "%B", "d": "%-d", "dd": "%d", "E": "%a", "EE": "%a", "EEE": "%a",
     "EEEE": "%A", "a": "%p", "h": "%-I", "hh": "%I", "H": "%-H", "HH": "%H", "m": "%-M", "mm": "%M", "s": "%-S",
@@ -35,8 +35,8 @@ _OFFSETS = {
     "x": r"([+-]\d{2}(?:\d{2})?)", "xx": r"([+-]\d{4})", "xxx": r"([+-]\d{2}:\d{2})",
     "Z": r"([+-]\d{4})", "ZZ": r"([+-]\d{4})", "ZZZ": r"([+-]\d{4})", "ZZZZZ": r"(Z|[+-]\d{2}:\d{2})",
 }  # fmt: skip
-#: how text is read: for each run of letters the field and an expression for it
-_READ = {
+#: how to parse each run of letters: the field and a regular expression
+_FIELDS = {
     "y": ("year", r"(\d{1,6})"), "yy": ("short", _TWO), "yyyy": ("year", r"(\d{4})"),
     "M": ("month", _NUMBER), "MM": ("month", _TWO), "L": ("month", _NUMBER), "LL": ("month", _TWO),
     "MMM": ("name", f"((?i:{'|'.join(month[:3] for month in _MONTHS)}))"),
@@ -47,40 +47,40 @@ _READ = {
 } | {letters: ("zone", how) for letters, how in _OFFSETS.items()}  # fmt: skip
 
 
-def _tokens(given: Given, at: int) -> list[tuple[str, bool]]:
-    """A pattern in pieces: runs of letters (True) and what stands for itself."""
-    pattern, place, pieces = given.said_text(at), 0, []
-    while place < len(pattern):
-        token = _TOKEN.match(pattern, place)
+def _tokens(args: Arguments, at: int) -> list[tuple[str, bool]]:
+    """Split a pattern into runs of letters (True) and literal text (False)."""
+    pattern, position, pieces = args.literal_text(at), 0, []
+    while position < len(pattern):
+        token = _TOKEN.match(pattern, position)
         if token is None:
-            raise given.bad(at, "a pattern of letters, signs and 'quoted text'")
+            raise args.error(at, "a pattern of letters, signs and 'quoted text'")
         if token["quoted"] is not None:
             pieces.append((token["quoted"].replace("''", "'") or "'", False))
         else:
             pieces.append((token[0], token["letters"] is not None))
-        place = token.end()
+        position = token.end()
     return pieces
 
 
-def formatted(time: pl.Expr, given: Given, at: int) -> pl.Expr:
-    """A time as the pattern says."""
+def format_time(time: pl.Expr, args: Arguments, at: int) -> pl.Expr:
+    """Format a time by the pattern in an argument."""
     parts: list[pl.Expr] = []
     run = ""
-    for piece, letters in _tokens(given, at):
+    for piece, letters in _tokens(args, at):
         if not letters:
             run += piece.replace("%", "%%")
-        elif piece in _SPELLED:
-            run += _SPELLED[piece]
+        elif piece in _DIRECTIVES:
+            run += _DIRECTIVES[piece]
         else:
-            parts += [time.dt.strftime(run), _odd(time, piece, given, at)]
+            parts += [time.dt.strftime(run), _format_letters(time, piece, args, at)]
             run = ""
     if run or not parts:
         parts.append(time.dt.strftime(run) if run else pl.when(time.is_not_null()).then(pl.lit("")))
     return pl.concat_str(parts) if len(parts) > 1 else parts[0]
 
 
-def _odd(time: pl.Expr, piece: str, given: Given, at: int) -> pl.Expr:
-    """What Polars' formatter has no sign for."""
+def _format_letters(time: pl.Expr, piece: str, args: Arguments, at: int) -> pl.Expr:
+    """Format a run of letters for which Polars has no directive."""
     letter, wide = piece[0], len(piece)
     hour = time.dt.hour().cast(pl.Int64)
     quarter = time.dt.quarter().cast(pl.String)
@@ -96,52 +96,54 @@ def _odd(time: pl.Expr, piece: str, given: Given, at: int) -> pl.Expr:
         return (hour % 12).cast(pl.String).str.zfill(wide)
     if letter == "k" and wide <= 2:
         return pl.when(hour == 0).then(24).otherwise(hour).cast(pl.String).str.zfill(wide)
-    raise _unknown(given, at, piece)
+    raise _unknown(args, at, piece)
 
 
-def _unknown(given: Given, at: int, piece: str) -> Exception:
-    return given.bad(at, "a pattern of known letters", hint=f"{piece!r} is not one of them here.")
+def _unknown(args: Arguments, at: int, piece: str) -> Exception:
+    return args.error(at, "a pattern of known letters", hint=f"{piece!r} is not one of them here.")
 
 
-def parsed(text: pl.Expr, given: Given, at: int) -> pl.Expr:
-    """The instant that a text says, all of which must be as the pattern is; NULL otherwise."""
+def parse_time(text: pl.Expr, args: Arguments, at: int) -> pl.Expr:
+    """Parse a text that matches the pattern as a whole; NULL otherwise."""
     pattern, names = "", []
-    for piece, letters in _tokens(given, at):
+    for piece, letters in _tokens(args, at):
         if not letters:
             pattern += re.escape(piece)
             continue
-        field, how = ("micros", rf"(\d{{1,{len(piece)}}})") if piece[0] == "S" else _READ.get(piece, ("", ""))
+        field, how = (
+            ("micros", rf"(\d{{1,{len(piece)}}})") if piece[0] == "S" else _FIELDS.get(piece, ("", ""))
+        )
         if not field or field in names or len(piece) > 9:
-            raise _unknown(given, at, piece)
+            raise _unknown(args, at, piece)
         names.append(field)
         pattern += how
     if not names:
-        raise given.bad(at, "a pattern of a date's letters")
-    said = {name: pl.field(str(place)) for place, name in enumerate(names, 1)}
-    read = pl.when(pl.field("1").is_not_null()).then(_assembled(said))
+        raise args.error(at, "a pattern of a date's letters")
+    fields = {name: pl.field(str(place)) for place, name in enumerate(names, 1)}
+    read = pl.when(pl.field("1").is_not_null()).then(_assemble(fields))
     return text.str.extract_groups(f"^{pattern}$").struct.with_fields(it=read).struct.field("it")
 
 
-def _assembled(said: dict[str, pl.Expr]) -> pl.Expr:
-    """An instant of the fields that were read; those that were not are the first there is, from 1970 on."""
-    number = {name: text.cast(pl.Int64, strict=False) for name, text in said.items()}
+def _assemble(fields: dict[str, pl.Expr]) -> pl.Expr:
+    """The instant of parsed fields; a missing field is the first of 1970-01-01 00:00:00."""
+    number = {name: text.cast(pl.Int64, strict=False) for name, text in fields.items()}
     zero = pl.lit(0, pl.Int64)
-    year = number["short"] + 2000 if "short" in said else number.get("year", zero + 1970)
+    year = number["short"] + 2000 if "short" in fields else number.get("year", zero + 1970)
     month = number.get("month", zero + 1)
-    if "name" in said:
+    if "name" in fields:
         short = [name[:3].lower() for name in _MONTHS]
-        names = said["name"].str.head(3).str.to_lowercase()
+        names = fields["name"].str.head(3).str.to_lowercase()
         month = names.replace_strict(short, list(range(1, 13)), default=None, return_dtype=pl.Int64)
     hour = number.get("hour", zero)
-    if "half" in said and "hour" not in said:
+    if "half" in fields and "hour" not in fields:
         half = pl.when(number["half"].is_between(1, 12)).then(number["half"] % 12).otherwise(99)
-        late = said["noon"].str.to_lowercase() == "pm" if "noon" in said else pl.lit(False)
+        late = fields["noon"].str.to_lowercase() == "pm" if "noon" in fields else pl.lit(False)
         hour = half + late.cast(pl.Int64) * 12
-    return moment(
-        day_of(year, month, number.get("day", zero + 1)),
+    return make_instant(
+        make_date(year, month, number.get("day", zero + 1)),
         hour,
         number.get("minute", zero),
         number.get("second", zero),
-        fraction(said["micros"]) if "micros" in said else zero,
-        offset(said["zone"]) if "zone" in said else zero,
+        fraction_micros(fields["micros"]) if "micros" in fields else zero,
+        offset_micros(fields["zone"]) if "zone" in fields else zero,
     )

@@ -1,4 +1,4 @@
-"""Functions of dates and times. Times are instants; fields of them are told in UTC. Text is read where one is due."""
+"""Functions of dates and times. Times are instants, their fields are in UTC. Text is parsed where a time is due."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Callable
 
 import polars as pl
 
+from penstock.sql.functions.arithmetic import divide, round_to
 from penstock.sql.functions.calendar import (
     DAY,
+    add_days,
+    add_months,
     date,
-    day_of,
     from_micros,
-    later,
-    micros_of,
-    months_later,
+    make_date,
     time,
+    to_micros,
 )
-from penstock.sql.functions.contract import Argument, Family, Given
-from penstock.sql.functions.date_patterns import formatted, parsed
-from penstock.sql.functions.division import quotient
-from penstock.sql.functions.rounding import rounded
+from penstock.sql.functions.contract import Arguments, Family, TypedExpr
+from penstock.sql.functions.date_patterns import format_time, parse_time
 
 DATES = Family("Dates and times")
 
@@ -38,18 +37,18 @@ _UNITS = {
 _EVERY = {name: every for every, names in _UNITS.items() for name in names}
 _OF_DATES = {name: every for name, every in _EVERY.items() if every in ("1y", "1q", "1mo", "1w")}
 _WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
-_USUAL = "yyyy-MM-dd HH:mm:ss"
-#: instants whose year Polars can tell
+_DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
+#: Polars can compute the year of instants up to this many microseconds from 1970
 _FAR = 2**62
 
 
 def _field(names: str, doc: str, result: str, of: Callable[[pl.Expr], pl.Expr], clock: bool = False) -> None:
-    """A function that gives one field of a date or of a time."""
+    """Add a function that returns one field of a date or of a time."""
     example = f"{names.split()[0]}('2026-11-15 09:30:05')"
 
     @DATES.add(names, (1, 1), doc, example, result)
-    def _build(given: Given) -> pl.Expr:
-        return of(time(given, 0) if clock else date(given, 0)).cast(pl.Int64)
+    def _build(args: Arguments) -> pl.Expr:
+        return of(time(args, 0) if clock else date(args, 0)).cast(pl.Int64)
 
 
 _field("year", "The year.", "2026", lambda day: day.dt.year())
@@ -66,20 +65,20 @@ _field("second", "The second of the minute.", "5", lambda instant: instant.dt.se
 
 
 @DATES.add("dayname", (1, 1), "Abbreviated name of the weekday.", "dayname('2026-11-15')", "'Sun'")
-def _dayname(given: Given) -> pl.Expr:
-    return date(given, 0).dt.strftime("%a")
+def _dayname(args: Arguments) -> pl.Expr:
+    return date(args, 0).dt.strftime("%a")
 
 
 @DATES.add("monthname", (1, 1), "Abbreviated name of the month.", "monthname('2026-11-15')", "'Nov'")
-def _monthname(given: Given) -> pl.Expr:
-    return date(given, 0).dt.strftime("%b")
+def _monthname(args: Arguments) -> pl.Expr:
+    return date(args, 0).dt.strftime("%b")
 
 
-def _named(given: Given, at: int, names: dict[str, str]) -> str:
-    found = names.get(given.said_text(at).upper())
-    if found is None:
-        raise given.bad(at, f"one of {', '.join(names)}")
-    return found
+def _unit(args: Arguments, at: int, names: dict[str, str]) -> str:
+    unit = names.get(args.literal_text(at).upper())
+    if unit is None:
+        raise args.error(at, f"one of {', '.join(names)}")
+    return unit
 
 
 @DATES.add(
@@ -89,8 +88,8 @@ def _named(given: Given, at: int, names: dict[str, str]) -> str:
     "date_trunc('HOUR', '2026-11-15 09:30:05')",
     "to_timestamp('2026-11-15 09:00:00')",
 )
-def _date_trunc(given: Given) -> pl.Expr:
-    return time(given, 1).dt.truncate(_named(given, 0, _EVERY))
+def _date_trunc(args: Arguments) -> pl.Expr:
+    return time(args, 1).dt.truncate(_unit(args, 0, _EVERY))
 
 
 @DATES.add(
@@ -100,22 +99,22 @@ def _date_trunc(given: Given) -> pl.Expr:
     "trunc('2026-11-15', 'MM')",
     "to_date('2026-11-01')",
 )
-def _trunc(given: Given) -> pl.Expr:
-    return date(given, 0).dt.truncate(_named(given, 1, _OF_DATES))
+def _trunc(args: Arguments) -> pl.Expr:
+    return date(args, 0).dt.truncate(_unit(args, 1, _OF_DATES))
 
 
 @DATES.add(
     "date_add dateadd", (2, 2), "Adds days to a date.", "date_add('2026-02-27', 2)", "to_date('2026-03-01')"
 )
-def _date_add(given: Given) -> pl.Expr:
-    return later(date(given, 0), given.whole(1))
+def _date_add(args: Arguments) -> pl.Expr:
+    return add_days(date(args, 0), args.integer(1))
 
 
 @DATES.add(
     "date_sub", (2, 2), "Subtracts days from a date.", "date_sub('2026-03-01', 1)", "to_date('2026-02-28')"
 )
-def _date_sub(given: Given) -> pl.Expr:
-    return later(date(given, 0), -given.whole(1))
+def _date_sub(args: Arguments) -> pl.Expr:
+    return add_days(date(args, 0), -args.integer(1))
 
 
 @DATES.add(
@@ -125,8 +124,8 @@ def _date_sub(given: Given) -> pl.Expr:
     "datediff('2026-03-01', '2026-02-01')",
     "28",
 )
-def _datediff(given: Given) -> pl.Expr:
-    return date(given, 0).to_physical().cast(pl.Int64) - date(given, 1).to_physical().cast(pl.Int64)
+def _datediff(args: Arguments) -> pl.Expr:
+    return date(args, 0).to_physical().cast(pl.Int64) - date(args, 1).to_physical().cast(pl.Int64)
 
 
 @DATES.add(
@@ -136,8 +135,8 @@ def _datediff(given: Given) -> pl.Expr:
     "add_months('2026-01-31', 1)",
     "to_date('2026-02-28')",
 )
-def _add_months(given: Given) -> pl.Expr:
-    return months_later(date(given, 0), given.whole(1))
+def _add_months(args: Arguments) -> pl.Expr:
+    return add_months(date(args, 0), args.integer(1))
 
 
 @DATES.add(
@@ -147,8 +146,8 @@ def _add_months(given: Given) -> pl.Expr:
     "months_between('2026-03-31', '2026-02-28')",
     "1.0",
 )
-def _months_between(given: Given) -> pl.Expr:
-    bound = pl.struct(one=time(given, 0), other=time(given, 1)).struct
+def _months_between(args: Arguments) -> pl.Expr:
+    bound = pl.struct(one=time(args, 0), other=time(args, 1)).struct
     one, other = pl.field("one"), pl.field("other")
     counted = bound.with_fields(
         months=_months(one) - _months(other),
@@ -156,19 +155,13 @@ def _months_between(given: Given) -> pl.Expr:
         clock=_clock(one) - _clock(other),
     ).struct
     seconds = pl.field("days") * 86_400 + pl.field("clock")
-    share = pl.field("months").cast(pl.Float64) + quotient(seconds.cast(pl.Float64), 31.0 * 86_400)
+    share = pl.field("months").cast(pl.Float64) + divide(seconds.cast(pl.Float64), 31.0 * 86_400)
     whole = (pl.field("days") == 0) | (_is_last(one) & _is_last(other))
-    told = counted.with_fields(
+    between = counted.with_fields(
         it=pl.when(whole).then(pl.field("months").cast(pl.Float64)).otherwise(share)
     ).struct.field("it")
-    exact = len(given) > 2 and not _said(given, given.arguments[2])
-    return told if exact else rounded(told, pl.Float64(), 8, even=False)
-
-
-def _said(given: Given, argument: Argument) -> bool:
-    if not argument.is_literal or not isinstance(argument.literal, bool):
-        raise given.bad(2, "true or false")
-    return argument.literal
+    exact = len(args) > 2 and not args.literal_boolean(2)
+    return between if exact else round_to(between, pl.Float64(), 8, even=False)
 
 
 def _months(instant: pl.Expr) -> pl.Expr:
@@ -177,7 +170,7 @@ def _months(instant: pl.Expr) -> pl.Expr:
 
 def _clock(instant: pl.Expr) -> pl.Expr:
     """Seconds since midnight."""
-    return micros_of(instant) % DAY // 1_000_000
+    return to_micros(instant) % DAY // 1_000_000
 
 
 def _is_last(instant: pl.Expr) -> pl.Expr:
@@ -188,8 +181,8 @@ def _is_last(instant: pl.Expr) -> pl.Expr:
 @DATES.add(
     "last_day", (1, 1), "The last day of the month.", "last_day('2028-02-01')", "to_date('2028-02-29')"
 )
-def _last_day(given: Given) -> pl.Expr:
-    return date(given, 0).dt.month_end()
+def _last_day(args: Arguments) -> pl.Expr:
+    return date(args, 0).dt.month_end()
 
 
 @DATES.add(
@@ -199,13 +192,13 @@ def _last_day(given: Given) -> pl.Expr:
     "next_day('2026-11-15', 'Mon')",
     "to_date('2026-11-16')",
 )
-def _next_day(given: Given) -> pl.Expr:
-    said = given.said_text(1).upper()
-    found = [n for n, name in enumerate(_WEEKDAYS, 1) if said in (name, name[:3], name[:2])]
-    if not found:
-        raise given.bad(1, "a day of the week, such as Mon")
-    day = date(given, 0)
-    return later(day, (found[0] - day.dt.weekday().cast(pl.Int64) - 1) % 7 + 1)
+def _next_day(args: Arguments) -> pl.Expr:
+    wanted = args.literal_text(1).upper()
+    numbers = [n for n, name in enumerate(_WEEKDAYS, 1) if wanted in (name, name[:3], name[:2])]
+    if not numbers:
+        raise args.error(1, "a day of the week, such as Mon")
+    day = date(args, 0)
+    return add_days(day, (numbers[0] - day.dt.weekday().cast(pl.Int64) - 1) % 7 + 1)
 
 
 @DATES.add(
@@ -215,8 +208,8 @@ def _next_day(given: Given) -> pl.Expr:
     "to_date('15/11/2026', 'dd/MM/yyyy')",
     "to_date('2026-11-15')",
 )
-def _to_date(given: Given) -> pl.Expr:
-    return date(given, 0) if len(given) == 1 else _in_pattern(given).dt.date()
+def _to_date(args: Arguments) -> pl.Expr:
+    return date(args, 0) if len(args) == 1 else _parse_by_pattern(args).dt.date()
 
 
 @DATES.add(
@@ -226,13 +219,13 @@ def _to_date(given: Given) -> pl.Expr:
     "to_timestamp('15.11.2026 09:30', 'dd.MM.yyyy HH:mm')",
     "to_timestamp('2026-11-15 09:30:00')",
 )
-def _to_timestamp(given: Given) -> pl.Expr:
-    return time(given, 0) if len(given) == 1 else _in_pattern(given)
+def _to_timestamp(args: Arguments) -> pl.Expr:
+    return time(args, 0) if len(args) == 1 else _parse_by_pattern(args)
 
 
-def _in_pattern(given: Given) -> pl.Expr:
-    """A text read with the second argument's pattern; a date or a time needs none."""
-    return parsed(given.text(0), given, 1) if given.dtype(0) in (pl.String, pl.Null) else time(given, 0)
+def _parse_by_pattern(args: Arguments) -> pl.Expr:
+    """Parse a text by the pattern in the second argument; a date or a time stays."""
+    return parse_time(args.text(0), args, 1) if args.dtype(0) in (pl.String, pl.Null) else time(args, 0)
 
 
 @DATES.add(
@@ -242,8 +235,8 @@ def _in_pattern(given: Given) -> pl.Expr:
     "date_format('2026-11-15 09:30:05', 'EEE d MMM yyyy, HH:mm')",
     "'Sun 15 Nov 2026, 09:30'",
 )
-def _date_format(given: Given) -> pl.Expr:
-    return formatted(time(given, 0), given, 1)
+def _date_format(args: Arguments) -> pl.Expr:
+    return format_time(time(args, 0), args, 1)
 
 
 @DATES.add(
@@ -253,12 +246,12 @@ def _date_format(given: Given) -> pl.Expr:
     "unix_timestamp('2026-11-15 09:30:05')",
     "1794735005",
 )
-def _unix_timestamp(given: Given) -> pl.Expr:
-    if len(given) == 1 and given.dtype(0) in (pl.String, pl.Null):
-        instant = parsed(given.text(0), _with_pattern(given), 1)
+def _unix_timestamp(args: Arguments) -> pl.Expr:
+    if len(args) == 1 and args.dtype(0) in (pl.String, pl.Null):
+        instant = parse_time(args.text(0), _with_pattern(args), 1)
     else:
-        instant = time(given, 0) if len(given) == 1 else _in_pattern(given)
-    return micros_of(instant).truncdiv(1_000_000)
+        instant = time(args, 0) if len(args) == 1 else _parse_by_pattern(args)
+    return to_micros(instant).truncdiv(1_000_000)
 
 
 @DATES.add(
@@ -268,15 +261,15 @@ def _unix_timestamp(given: Given) -> pl.Expr:
     "from_unixtime(0, 'yyyy-MM-dd')",
     "'1970-01-01'",
 )
-def _from_unixtime(given: Given) -> pl.Expr:
-    instant = _since(given.whole(0), 1_000_000)
-    return formatted(instant, given if len(given) > 1 else _with_pattern(given), 1)
+def _from_unixtime(args: Arguments) -> pl.Expr:
+    instant = _since(args.integer(0), 1_000_000)
+    return format_time(instant, args if len(args) > 1 else _with_pattern(args), 1)
 
 
-def _with_pattern(given: Given) -> Given:
-    """The arguments with the usual pattern as their second."""
-    usual = Argument(pl.lit(_USUAL), pl.String(), _USUAL, True)
-    return Given(given.name, [given.arguments[0], usual])
+def _with_pattern(args: Arguments) -> Arguments:
+    """The arguments with the default pattern as their second."""
+    pattern = TypedExpr(pl.lit(_DEFAULT_PATTERN), pl.String(), _DEFAULT_PATTERN, True)
+    return Arguments(args.name, [args.items[0], pattern])
 
 
 @DATES.add(
@@ -286,10 +279,10 @@ def _with_pattern(given: Given) -> Given:
     "timestamp_seconds(1.5)",
     "to_timestamp('1970-01-01 00:00:01.5')",
 )
-def _timestamp_seconds(given: Given) -> pl.Expr:
-    if given.dtype(0).is_integer():
-        return _since(given.whole(0), 1_000_000)
-    micros = given.number(0) * 1e6
+def _timestamp_seconds(args: Arguments) -> pl.Expr:
+    if args.dtype(0).is_integer():
+        return _since(args.integer(0), 1_000_000)
+    micros = args.double(0) * 1e6
     return from_micros(pl.when(micros.abs() < float(_FAR)).then(micros).cast(pl.Int64))
 
 
@@ -300,8 +293,8 @@ def _timestamp_seconds(given: Given) -> pl.Expr:
     "timestamp_millis(1500)",
     "to_timestamp('1970-01-01 00:00:01.5')",
 )
-def _timestamp_millis(given: Given) -> pl.Expr:
-    return _since(given.whole(0), 1_000)
+def _timestamp_millis(args: Arguments) -> pl.Expr:
+    return _since(args.integer(0), 1_000)
 
 
 @DATES.add(
@@ -311,35 +304,35 @@ def _timestamp_millis(given: Given) -> pl.Expr:
     "timestamp_micros(1500000)",
     "to_timestamp('1970-01-01 00:00:01.5')",
 )
-def _timestamp_micros(given: Given) -> pl.Expr:
-    return _since(given.whole(0), 1)
+def _timestamp_micros(args: Arguments) -> pl.Expr:
+    return _since(args.integer(0), 1)
 
 
 def _since(count: pl.Expr, micros: int) -> pl.Expr:
-    """The instant some units after 1970 began; NULL where 64 bits do not reach."""
+    """The instant of a count of units of some microseconds since 1970; NULL beyond 64 bits."""
     return from_micros(pl.when(count.is_between(-_FAR // micros, _FAR // micros)).then(count) * micros)
 
 
 @DATES.add("unix_seconds", (1, 1), "Seconds since 1970.", "unix_seconds('1970-01-01 00:00:01.5')", "1")
-def _unix_seconds(given: Given) -> pl.Expr:
-    return micros_of(time(given, 0)) // 1_000_000
+def _unix_seconds(args: Arguments) -> pl.Expr:
+    return to_micros(time(args, 0)) // 1_000_000
 
 
 @DATES.add("unix_millis", (1, 1), "Milliseconds since 1970.", "unix_millis('1970-01-01 00:00:01.5')", "1500")
-def _unix_millis(given: Given) -> pl.Expr:
-    return micros_of(time(given, 0)) // 1_000
+def _unix_millis(args: Arguments) -> pl.Expr:
+    return to_micros(time(args, 0)) // 1_000
 
 
 @DATES.add(
     "unix_micros", (1, 1), "Microseconds since 1970.", "unix_micros('1970-01-01 00:00:01.5')", "1500000"
 )
-def _unix_micros(given: Given) -> pl.Expr:
-    return micros_of(time(given, 0))
+def _unix_micros(args: Arguments) -> pl.Expr:
+    return to_micros(time(args, 0))
 
 
 @DATES.add("unix_date", (1, 1), "Days since 1970.", "unix_date('1970-01-02')", "1")
-def _unix_date(given: Given) -> pl.Expr:
-    return date(given, 0).to_physical().cast(pl.Int64)
+def _unix_date(args: Arguments) -> pl.Expr:
+    return date(args, 0).to_physical().cast(pl.Int64)
 
 
 @DATES.add(
@@ -349,8 +342,8 @@ def _unix_date(given: Given) -> pl.Expr:
     "date_from_unix_date(1)",
     "to_date('1970-01-02')",
 )
-def _date_from_unix_date(given: Given) -> pl.Expr:
-    return given.whole(0).cast(pl.Int32, strict=False).cast(pl.Date)
+def _date_from_unix_date(args: Arguments) -> pl.Expr:
+    return args.integer(0).cast(pl.Int32, strict=False).cast(pl.Date)
 
 
 @DATES.add(
@@ -360,5 +353,5 @@ def _date_from_unix_date(given: Given) -> pl.Expr:
     "make_date(2026, 2, 29)",
     "NULL",
 )
-def _make_date(given: Given) -> pl.Expr:
-    return day_of(given.whole(0), given.whole(1), given.whole(2))
+def _make_date(args: Arguments) -> pl.Expr:
+    return make_date(args.integer(0), args.integer(1), args.integer(2))

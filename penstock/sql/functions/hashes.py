@@ -1,11 +1,11 @@
-"""Hashes of text, spelled in hexadecimal digits, and the other ways to write bytes."""
+"""Hashes of text in hexadecimal digits, and other encodings of bytes."""
 
 from __future__ import annotations
 
 import polars as pl
-import polars_hash  # noqa: F401 - gives expressions `chash` and `nchash`
+import polars_hash  # noqa: F401 - adds to expressions `chash` and `nchash`
 
-from penstock.sql.functions.contract import Family, Given
+from penstock.sql.functions.contract import Arguments, Family
 
 HASHES = Family("Hashes and encodings")
 
@@ -15,8 +15,8 @@ _BITS = "".join(f"{digit:04b}" for digit in range(16))
 
 
 @HASHES.add("md5", (1, 1), "MD5 digest of a string.", "md5('penstock')", "'f42fda1779d988af1b9d70ab49258b21'")
-def _md5(given: Given) -> pl.Expr:
-    return _hashed(given.text(0), "nchash", "md5")
+def _md5(args: Arguments) -> pl.Expr:
+    return _hash(args.text(0), "nchash", "md5")
 
 
 @HASHES.add(
@@ -26,8 +26,8 @@ def _md5(given: Given) -> pl.Expr:
     "sha1('penstock')",
     "'b8520015a39ef98625f2c9a0d429c3f68d8f1f7b'",
 )
-def _sha1(given: Given) -> pl.Expr:
-    return _hashed(given.text(0), "nchash", "sha1")
+def _sha1(args: Arguments) -> pl.Expr:
+    return _hash(args.text(0), "nchash", "sha1")
 
 
 @HASHES.add(
@@ -37,11 +37,11 @@ def _sha1(given: Given) -> pl.Expr:
     "sha2('penstock', 256)",
     "'539508beacbe5cd12935e2b721557239652992a7f89de0408224d61fca3f61a8'",
 )
-def _sha2(given: Given) -> pl.Expr:
-    method = _SHA2.get(given.said_whole(1))
+def _sha2(args: Arguments) -> pl.Expr:
+    method = _SHA2.get(args.literal_integer(1))
     if method is None:
-        raise given.bad(1, "0, 224, 256, 384 or 512")
-    return _hashed(given.text(0), "chash", method)
+        raise args.error(1, "0, 224, 256, 384 or 512")
+    return _hash(args.text(0), "chash", method)
 
 
 @HASHES.add(
@@ -51,13 +51,13 @@ def _sha2(given: Given) -> pl.Expr:
     "xxhash64('penstock')",
     "-6719214600687981513",
 )
-def _xxhash64(given: Given) -> pl.Expr:
-    text = given.text(0)
+def _xxhash64(args: Arguments) -> pl.Expr:
+    text = args.text(0)
     number: pl.Expr = text.nchash.xxhash64(seed=42)  # type: ignore[attr-defined]
     return number.reinterpret(signed=True).fill_null(42)
 
 
-def _hashed(text: pl.Expr, space: str, method: str) -> pl.Expr:
+def _hash(text: pl.Expr, space: str, method: str) -> pl.Expr:
     made: pl.Expr = getattr(getattr(text, space), method)()
     return made
 
@@ -69,27 +69,27 @@ def _hashed(text: pl.Expr, space: str, method: str) -> pl.Expr:
     "base64('penstock')",
     "'cGVuc3RvY2s='",
 )
-def _base64(given: Given) -> pl.Expr:
-    lines = given.text(0).str.encode("base64").str.replace_all(r"(.{76})", "${1}\r\n")
+def _base64(args: Arguments) -> pl.Expr:
+    lines = args.text(0).str.encode("base64").str.replace_all(r"(.{76})", "${1}\r\n")
     return lines.str.strip_suffix("\r\n")
 
 
 @HASHES.add(
     "hex", (1, 1), "Hexadecimal form of an integer, or of the UTF-8 bytes of a string.", "hex(255)", "'FF'"
 )
-def _hex(given: Given) -> pl.Expr:
-    if given.dtype(0) == pl.String:
-        return given.text(0).str.encode("hex").str.to_uppercase()
-    return _digits(given.whole(0), _HEX, 1)
+def _hex(args: Arguments) -> pl.Expr:
+    if args.dtype(0) == pl.String:
+        return args.text(0).str.encode("hex").str.to_uppercase()
+    return _digits(args.integer(0), _HEX, 1)
 
 
 @HASHES.add("bin", (1, 1), "Binary form of an integer.", "bin(10)", "'1010'")
-def _bin(given: Given) -> pl.Expr:
-    return _digits(given.whole(0), _BITS, 4)
+def _bin(args: Arguments) -> pl.Expr:
+    return _digits(args.integer(0), _BITS, 4)
 
 
 def _digits(number: pl.Expr, spelling: str, wide: int) -> pl.Expr:
-    """Sixteen times four bits, from the top, each spelled with `wide` characters; without zeros before them."""
+    """Sixteen groups of four bits from the top, each as `wide` characters of `spelling`, without leading zeros."""
     fours = [(number // 16**place) & 15 for place in reversed(range(16))]
     parts = [pl.lit(spelling).str.slice(four * wide, wide) for four in fours]
     text = pl.concat_str(parts).str.strip_chars_start("0")
@@ -97,8 +97,8 @@ def _digits(number: pl.Expr, spelling: str, wide: int) -> pl.Expr:
 
 
 @HASHES.add("ascii", (1, 1), "Code point of the first character; 0 for an empty string.", "ascii('a')", "97")
-def _ascii(given: Given) -> pl.Expr:
-    text = given.text(0)
+def _ascii(args: Arguments) -> pl.Expr:
+    text = args.text(0)
     first = text.str.head(1)
     code = first.str.encode("hex").str.to_integer(base=16, strict=False)
     two = (code // 2**8 & 31) * 2**6
@@ -121,8 +121,8 @@ def _ascii(given: Given) -> pl.Expr:
 @HASHES.add(
     "chr char", (1, 1), "The character of a code, modulo 256; empty for a negative code.", "chr(97)", "'a'"
 )
-def _chr(given: Given) -> pl.Expr:
-    code = given.whole(0)
+def _chr(args: Arguments) -> pl.Expr:
+    code = args.integer(0)
     spelling = "".join(map(chr, range(256)))
     letter = pl.lit(spelling).str.slice(code & 255, 1)
     return pl.when(code < 0).then(pl.lit("")).when(code >= 0).then(letter)

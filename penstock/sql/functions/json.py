@@ -1,4 +1,4 @@
-"""Functions of JSON in text."""
+"""Functions of JSON text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 
 import polars as pl
 
-from penstock.sql.functions.batches import batched
-from penstock.sql.functions.contract import Family, Given
+from penstock.sql.functions.contract import Arguments, Family, map_batches
 
 JSON = Family("JSON")
 
@@ -23,13 +22,13 @@ _INNERMOST = r"\{[^\[\]{}]*\}|\[[^\[\]{}]*\]"
     "get_json_object('{\"a\": {\"b\": [5, 6]}}', '$.a.b[1]')",
     "'6'",
 )
-def _get_json_object(given: Given) -> pl.Expr:
-    return given.text(0).str.json_path_match(_path(given, 1))
+def _get_json_object(args: Arguments) -> pl.Expr:
+    return args.text(0).str.json_path_match(_path(args, 1))
 
 
-def _path(given: Given, at: int) -> str:
-    """A path as Polars reads it: every name in brackets and quotes."""
-    text = given.said_text(at)
+def _path(args: Arguments, at: int) -> str:
+    """A path in the form that Polars parses: every name in brackets and quotes."""
+    text = args.literal_text(at)
     steps, place = "$", 1
     while text.startswith("$") and place < len(text):
         step = _STEP.match(text, place)
@@ -39,7 +38,7 @@ def _path(given: Given, at: int) -> str:
         steps += f"[{step['index']}]" if name is None else f"['{name}']"
         place = step.end()
     if place != len(text) or not text.startswith("$"):
-        raise given.bad(at, "a path of $, .name, ['name'] and [0]", hint="Wildcards are not known.")
+        raise args.error(at, "a path of $, .name, ['name'] and [0]", hint="Wildcards are not known.")
     return steps
 
 
@@ -50,15 +49,15 @@ def _path(given: Given, at: int) -> str:
     "json_array_length('[1, [2, 3], {}]')",
     "3",
 )
-def _json_array_length(given: Given) -> pl.Expr:
-    text = given.text(0)
+def _json_array_length(args: Arguments) -> pl.Expr:
+    text = args.text(0)
     sound = text.str.json_path_match("$")
     array = pl.when(sound.str.starts_with("[") & text.str.contains(r"^\s*\[")).then(sound)
-    return batched("json_array_length", _lengths, pl.Int64, array)
+    return map_batches("json_array_length", _lengths, pl.Int64, array)
 
 
 def _lengths(arrays: pl.Series) -> pl.Series:
-    """Commas on the outermost level: strings first, then what is nested, from the inside, become one sign."""
+    """Count the commas of the outermost level, after strings and then nested values, innermost first, became a `v`."""
     flat = arrays.str.replace_all(_STRINGS, "v").str.slice(1)
     flat = flat.str.head(flat.str.len_chars().cast(pl.Int64) - 1)
     while flat.str.contains(_INNERMOST).any():

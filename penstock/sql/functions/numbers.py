@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import polars as pl
 
-from penstock.sql.functions.contract import Family, Given
-from penstock.sql.functions.division import quotient, remainder
-from penstock.sql.functions.rounding import rounded
+from penstock.sql.functions.arithmetic import divide, remainder, round_to
+from penstock.sql.functions.contract import Arguments, Family
 
 NUMBERS = Family("Numbers")
 
@@ -17,37 +16,51 @@ _NAN = pl.lit(math.nan)
 _MOST, _LEAST = 2**63 - 1, -(2**63)
 
 
+def _add_unary(
+    names: str,
+    doc: str,
+    example: str,
+    result: str,
+    function: Callable[[pl.Expr], pl.Expr],
+    above: float | None = None,
+) -> None:
+    """Add a function of one double; NULL for an argument that is not `above` a bound."""
+
+    @NUMBERS.add(names, (1, 1), doc, example, result)
+    def _build(args: Arguments) -> pl.Expr:
+        number = args.double(0)
+        return function(number if above is None else _above(number, above))
+
+
 @NUMBERS.add("abs", (1, 1), "Absolute value.", "abs(-3)", "3")
-def _abs(given: Given) -> pl.Expr:
-    return given.numeric(0)[0].abs()
+def _abs(args: Arguments) -> pl.Expr:
+    return args.numeric(0)[0].abs()
 
 
 @NUMBERS.add("negative", (1, 1), "Negation.", "negative(3)", "-3")
-def _negative(given: Given) -> pl.Expr:
-    return -given.numeric(0)[0]
+def _negative(args: Arguments) -> pl.Expr:
+    return -args.numeric(0)[0]
 
 
-@NUMBERS.add("sign signum", (1, 1), "The sign: -1.0, 0.0 or 1.0.", "sign(-3)", "-1.0")
-def _sign(given: Given) -> pl.Expr:
-    return given.number(0).sign()
+_add_unary("sign signum", "The sign: -1.0, 0.0 or 1.0.", "sign(-3)", "-1.0", pl.Expr.sign)
 
 
 @NUMBERS.add("ceil ceiling", (1, 1), "Rounds up to an integer.", "ceil(1.2)", "2")
-def _ceil(given: Given) -> pl.Expr:
-    return _to_whole(given, lambda number: number.ceil())
+def _ceil(args: Arguments) -> pl.Expr:
+    return _to_integer(args, pl.Expr.ceil)
 
 
 @NUMBERS.add("floor", (1, 1), "Rounds down to an integer.", "floor(-1.2)", "-2")
-def _floor(given: Given) -> pl.Expr:
-    return _to_whole(given, lambda number: number.floor())
+def _floor(args: Arguments) -> pl.Expr:
+    return _to_integer(args, pl.Expr.floor)
 
 
-def _to_whole(given: Given, how: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """As Java casts: beyond 64 bits the nearest there is, and 0 for what is no number."""
-    number, dtype = given.numeric(0)
+def _to_integer(args: Arguments, round_: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Cast as Java does: the nearest integer of 64 bits, and 0 for NaN."""
+    number, dtype = args.numeric(0)
     if dtype.is_integer():
         return number
-    value = how(number)
+    value = round_(number)
     return (
         pl.when(number.is_nan())
         .then(pl.lit(0, pl.Int64))
@@ -60,33 +73,19 @@ def _to_whole(given: Given, how: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
 
 
 @NUMBERS.add("round", (1, 2), "Rounds to n decimal places, halves away from zero.", "round(2.675, 2)", "2.68")
-def _round(given: Given) -> pl.Expr:
-    return rounded(*given.numeric(0), given.said_whole(1) if len(given) > 1 else 0, even=False)
+def _round(args: Arguments) -> pl.Expr:
+    return round_to(*args.numeric(0), args.literal_integer(1) if len(args) > 1 else 0, even=False)
 
 
 @NUMBERS.add("bround", (1, 2), "Rounds to n decimal places, halves to even.", "bround(2.5)", "2.0")
-def _bround(given: Given) -> pl.Expr:
-    return rounded(*given.numeric(0), given.said_whole(1) if len(given) > 1 else 0, even=True)
+def _bround(args: Arguments) -> pl.Expr:
+    return round_to(*args.numeric(0), args.literal_integer(1) if len(args) > 1 else 0, even=True)
 
 
-@NUMBERS.add("sqrt", (1, 1), "Square root.", "sqrt(16)", "4.0")
-def _sqrt(given: Given) -> pl.Expr:
-    return given.number(0).sqrt()
-
-
-@NUMBERS.add("cbrt", (1, 1), "Cube root.", "cbrt(-27)", "-3.0")
-def _cbrt(given: Given) -> pl.Expr:
-    return given.number(0).cbrt()
-
-
-@NUMBERS.add("exp", (1, 1), "e to the power of the argument.", "exp(0)", "1.0")
-def _exp(given: Given) -> pl.Expr:
-    return given.number(0).exp()
-
-
-@NUMBERS.add("ln", (1, 1), "Natural logarithm; NULL unless positive.", "ln(1)", "0.0")
-def _ln(given: Given) -> pl.Expr:
-    return _above(given.number(0), 0.0).log()
+_add_unary("sqrt", "Square root.", "sqrt(16)", "4.0", pl.Expr.sqrt)
+_add_unary("cbrt", "Cube root.", "cbrt(-27)", "-3.0", pl.Expr.cbrt)
+_add_unary("exp", "e to the power of the argument.", "exp(0)", "1.0", pl.Expr.exp)
+_add_unary("ln", "Natural logarithm; NULL unless positive.", "ln(1)", "0.0", pl.Expr.log, above=0.0)
 
 
 @NUMBERS.add(
@@ -96,25 +95,20 @@ def _ln(given: Given) -> pl.Expr:
     "log(2, 8)",
     "3.0",
 )
-def _log(given: Given) -> pl.Expr:
-    if len(given) == 1:
-        return _ln(given)
-    return quotient(_above(given.number(1), 0.0).log(), _above(given.number(0), 0.0).log())
+def _log(args: Arguments) -> pl.Expr:
+    *base, number = (_above(args.double(at), 0.0).log() for at in range(len(args)))
+    return divide(number, base[0]) if base else number
 
 
-@NUMBERS.add("log2", (1, 1), "Logarithm to base 2; NULL unless positive.", "log2(8)", "3.0")
-def _log2(given: Given) -> pl.Expr:
-    return _above(given.number(0), 0.0).log(2)
-
-
-@NUMBERS.add("log10", (1, 1), "Logarithm to base 10; NULL unless positive.", "log10(100)", "2.0")
-def _log10(given: Given) -> pl.Expr:
-    return _above(given.number(0), 0.0).log10()
-
-
-@NUMBERS.add("log1p", (1, 1), "ln(1 + x), exact for small x; NULL unless x > -1.", "log1p(0)", "0.0")
-def _log1p(given: Given) -> pl.Expr:
-    return _above(given.number(0), -1.0).log1p()
+_add_unary(
+    "log2", "Logarithm to base 2; NULL unless positive.", "log2(8)", "3.0", lambda x: x.log(2), above=0.0
+)
+_add_unary(
+    "log10", "Logarithm to base 10; NULL unless positive.", "log10(100)", "2.0", pl.Expr.log10, above=0.0
+)
+_add_unary(
+    "log1p", "ln(1 + x), exact for small x; NULL unless x > -1.", "log1p(0)", "0.0", pl.Expr.log1p, above=-1.0
+)
 
 
 def _above(number: pl.Expr, bound: float) -> pl.Expr:
@@ -123,8 +117,8 @@ def _above(number: pl.Expr, bound: float) -> pl.Expr:
 
 
 @NUMBERS.add("pow power", (2, 2), "The first argument to the power of the second.", "pow(2, 10)", "1024.0")
-def _pow(given: Given) -> pl.Expr:
-    base, power = given.number(0), given.number(1)
+def _pow(args: Arguments) -> pl.Expr:
+    base, power = args.double(0), args.double(1)
     undefined = power.is_nan() | ((base.abs() == 1.0) & power.is_infinite())
     return pl.when(undefined & base.is_not_null()).then(_NAN).otherwise(base.pow(power))
 
@@ -132,8 +126,8 @@ def _pow(given: Given) -> pl.Expr:
 @NUMBERS.add(
     "mod", (2, 2), "Remainder with the sign of the dividend; NULL for division by 0.", "mod(-7, 3)", "-1"
 )
-def _mod(given: Given) -> pl.Expr:
-    return remainder(*_pair(given))
+def _mod(args: Arguments) -> pl.Expr:
+    return remainder(*_pair(args))
 
 
 @NUMBERS.add(
@@ -143,101 +137,61 @@ def _mod(given: Given) -> pl.Expr:
     "pmod(-7, 3)",
     "2",
 )
-def _pmod(given: Given) -> pl.Expr:
-    number, by, dtype = _pair(given)
+def _pmod(args: Arguments) -> pl.Expr:
+    number, by, dtype = _pair(args)
     left = remainder(number, by, dtype)
     return pl.when(left < 0).then(remainder(left + by, by, dtype)).otherwise(left)
 
 
 @NUMBERS.add("div", (2, 2), "Integer quotient; NULL for division by 0.", "div(-7, 2)", "-3")
-def _div(given: Given) -> pl.Expr:
-    number, by = given.whole(0), given.whole(1)
+def _div(args: Arguments) -> pl.Expr:
+    number, by = args.integer(0), args.integer(1)
     return number.truncdiv(pl.when(by != 0).then(by))
 
 
 @NUMBERS.add("try_divide", (2, 2), "Quotient; NULL for division by 0.", "try_divide(1, 4)", "0.25")
-def _try_divide(given: Given) -> pl.Expr:
-    by = given.number(1)
-    return quotient(given.number(0), pl.when(by != 0).then(by))
+def _try_divide(args: Arguments) -> pl.Expr:
+    by = args.double(1)
+    return divide(args.double(0), pl.when(by != 0).then(by))
 
 
-def _pair(given: Given) -> tuple[pl.Expr, pl.Expr, pl.DataType]:
+def _pair(args: Arguments) -> tuple[pl.Expr, pl.Expr, pl.DataType]:
     """Two numbers of one type."""
-    if given.numeric(0)[1].is_integer() and given.numeric(1)[1].is_integer():
-        return given.whole(0), given.whole(1), pl.Int64()
-    return given.number(0), given.number(1), pl.Float64()
+    if args.numeric(0)[1].is_integer() and args.numeric(1)[1].is_integer():
+        return args.integer(0), args.integer(1), pl.Int64()
+    return args.double(0), args.double(1), pl.Float64()
 
 
-@NUMBERS.add("sin", (1, 1), "Sine of an angle in radians.", "sin(0)", "0.0")
-def _sin(given: Given) -> pl.Expr:
-    return given.number(0).sin()
-
-
-@NUMBERS.add("cos", (1, 1), "Cosine of an angle in radians.", "cos(0)", "1.0")
-def _cos(given: Given) -> pl.Expr:
-    return given.number(0).cos()
-
-
-@NUMBERS.add("tan", (1, 1), "Tangent of an angle in radians.", "tan(0)", "0.0")
-def _tan(given: Given) -> pl.Expr:
-    return given.number(0).tan()
-
-
-@NUMBERS.add("asin", (1, 1), "Arc sine.", "asin(0)", "0.0")
-def _asin(given: Given) -> pl.Expr:
-    return given.number(0).arcsin()
-
-
-@NUMBERS.add("acos", (1, 1), "Arc cosine.", "acos(1)", "0.0")
-def _acos(given: Given) -> pl.Expr:
-    return given.number(0).arccos()
-
-
-@NUMBERS.add("atan", (1, 1), "Arc tangent.", "atan(0)", "0.0")
-def _atan(given: Given) -> pl.Expr:
-    return given.number(0).arctan()
+_add_unary("sin", "Sine of an angle in radians.", "sin(0)", "0.0", pl.Expr.sin)
+_add_unary("cos", "Cosine of an angle in radians.", "cos(0)", "1.0", pl.Expr.cos)
+_add_unary("tan", "Tangent of an angle in radians.", "tan(0)", "0.0", pl.Expr.tan)
+_add_unary("asin", "Arc sine.", "asin(0)", "0.0", pl.Expr.arcsin)
+_add_unary("acos", "Arc cosine.", "acos(1)", "0.0", pl.Expr.arccos)
+_add_unary("atan", "Arc tangent.", "atan(0)", "0.0", pl.Expr.arctan)
 
 
 @NUMBERS.add(
     "atan2", (2, 2), "Angle of the point (x, y), with y as the first argument.", "atan2(0, 1)", "0.0"
 )
-def _atan2(given: Given) -> pl.Expr:
-    sides = (given.number(0), given.number(1))
+def _atan2(args: Arguments) -> pl.Expr:
+    sides = (args.double(0), args.double(1))
     return pl.arctan2(*(pl.when(side == 0).then(0.0).otherwise(side) for side in sides))
 
 
-@NUMBERS.add("sinh", (1, 1), "Hyperbolic sine.", "sinh(0)", "0.0")
-def _sinh(given: Given) -> pl.Expr:
-    return given.number(0).sinh()
-
-
-@NUMBERS.add("cosh", (1, 1), "Hyperbolic cosine.", "cosh(0)", "1.0")
-def _cosh(given: Given) -> pl.Expr:
-    return given.number(0).cosh()
-
-
-@NUMBERS.add("tanh", (1, 1), "Hyperbolic tangent.", "tanh(0)", "0.0")
-def _tanh(given: Given) -> pl.Expr:
-    return given.number(0).tanh()
-
-
-@NUMBERS.add("degrees", (1, 1), "Radians to degrees.", "degrees(pi())", "180.0")
-def _degrees(given: Given) -> pl.Expr:
-    return given.number(0).degrees()
-
-
-@NUMBERS.add("radians", (1, 1), "Degrees to radians.", "radians(180)", "3.141592653589793")
-def _radians(given: Given) -> pl.Expr:
-    return given.number(0).radians()
+_add_unary("sinh", "Hyperbolic sine.", "sinh(0)", "0.0", pl.Expr.sinh)
+_add_unary("cosh", "Hyperbolic cosine.", "cosh(0)", "1.0", pl.Expr.cosh)
+_add_unary("tanh", "Hyperbolic tangent.", "tanh(0)", "0.0", pl.Expr.tanh)
+_add_unary("degrees", "Radians to degrees.", "degrees(pi())", "180.0", pl.Expr.degrees)
+_add_unary("radians", "Degrees to radians.", "radians(180)", "3.141592653589793", pl.Expr.radians)
 
 
 @NUMBERS.add("pi", (0, 0), "π.", "pi()", "3.141592653589793")
-def _pi(given: Given) -> pl.Expr:
+def _pi(args: Arguments) -> pl.Expr:
     return pl.lit(math.pi)
 
 
 @NUMBERS.add("e", (0, 0), "Euler's number.", "e()", "2.718281828459045")
-def _e(given: Given) -> pl.Expr:
+def _e(args: Arguments) -> pl.Expr:
     return pl.lit(math.e)
 
 
@@ -248,15 +202,15 @@ def _e(given: Given) -> pl.Expr:
     "width_bucket(5.3, 0.2, 10.6, 5)",
     "3",
 )
-def _width_bucket(given: Given) -> pl.Expr:
-    value, low, high, count = given.number(0), given.number(1), given.number(2), given.whole(3)
+def _width_bucket(args: Arguments) -> pl.Expr:
+    value, low, high, count = args.double(0), args.double(1), args.double(2), args.integer(3)
     known = (
         (count > 0) & (count < _MOST) & (low != high) & low.is_finite() & high.is_finite() & ~value.is_nan()
     )
     rising = low < high
     before = pl.when(rising).then(value < low).otherwise(value > low)
     after = pl.when(rising).then(value >= high).otherwise(value <= high)
-    share = pl.when(~before & ~after).then(quotient(count.cast(pl.Float64) * (value - low), high - low))
+    share = pl.when(~before & ~after).then(divide(count.cast(pl.Float64) * (value - low), high - low))
     inside = share.floor().cast(pl.Int64, strict=False) + 1
     bucket = pl.when(before).then(pl.lit(0, pl.Int64)).when(after).then(count + 1).otherwise(inside)
     return pl.when(known).then(bucket)

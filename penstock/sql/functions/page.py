@@ -85,11 +85,11 @@ def page() -> str:
 
 def _section(family: Family) -> str:
     shown: dict[str, list[str]] = {}
-    for name, function in family.named.items():
+    for name, function in family.by_name.items():
         shown.setdefault(function.name, []).append(f"`{name}`")
     rows = [
         " | ".join((", ".join(names), _cell(made.doc), f"`{_cell(made.example)}`", f"`{_cell(made.result)}`"))
-        for names, made in ((names, family.named[first]) for first, names in shown.items())
+        for names, made in ((names, family.by_name[first]) for first, names in shown.items())
     ]
     table = [
         "| Function | Description | Example | Result |",

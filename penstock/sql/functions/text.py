@@ -1,56 +1,56 @@
-"""Functions of text. Places count characters (code points) from 1, as Spark has it."""
+"""Functions of text. Positions count characters (code points) from 1, as in Spark."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from penstock.sql.functions.contract import Family, Given
-from penstock.sql.functions.spelling import spelled
+from penstock.sql.functions.contract import Arguments, Family
+from penstock.sql.functions.to_text import to_text
 
 TEXT = Family("Strings")
 
-#: letters whose capital at a word's start is another than the usual one
+#: letters whose title case differs from upper case
 _TITLES = {letter: letter.title() for letter in "ßﬀﬁﬂﬃﬄﬅﬆǆǉǌǳ"}
-_ONE, _NONE = pl.lit(1, pl.Int64), pl.lit(0, pl.Int64)
+_ONE, _ZERO = pl.lit(1, pl.Int64), pl.lit(0, pl.Int64)
 
 
 def length(text: pl.Expr) -> pl.Expr:
-    """Characters, as a signed number: differences of lengths may be negative."""
+    """The number of characters, signed, so that differences can be negative."""
     return text.str.len_chars().cast(pl.Int64)
 
 
-def cut(text: pl.Expr, start: pl.Expr, many: pl.Expr) -> pl.Expr:
-    """So many characters from a place on, from 0; NULL if one is (for Polars, no number means all of them)."""
+def slice_text(text: pl.Expr, start: pl.Expr, many: pl.Expr) -> pl.Expr:
+    """Some characters from a position (from 0); NULL if the number is (for Polars, that means all of them)."""
     return pl.when(many.is_not_null()).then(text.str.slice(start, many.clip(lower_bound=0)))
 
 
-def repeated(text: pl.Expr, times: pl.Expr) -> pl.Expr:
-    """A text again and again; nothing for no times or fewer."""
+def repeat_text(text: pl.Expr, times: pl.Expr) -> pl.Expr:
+    """Repeat a text; empty for 0 times or fewer."""
     joined = text.repeat_by(times.clip(lower_bound=0).cast(pl.UInt32)).list.join("")
     return pl.when(text.is_not_null() & times.is_not_null()).then(joined)
 
 
-def backwards(text: pl.Expr) -> pl.Expr:
-    """Code points in the other order (Polars' own `reverse` keeps what a reader sees as one character)."""
+def reverse_text(text: pl.Expr) -> pl.Expr:
+    """Reverse the code points (Polars' own `reverse` keeps grapheme clusters)."""
     return text.str.split("").list.reverse().list.join("")
 
 
-def words(given: Given, at: int) -> pl.Expr:
-    """An argument as text, whatever plain value it is."""
-    text = spelled(given.any(at), given.dtype(at))
+def as_text(args: Arguments, at: int) -> pl.Expr:
+    """An argument of any plain type as text."""
+    text = to_text(args.expr(at), args.dtype(at))
     if text is None:
-        raise given.bad(at, "text, a number, a condition, a date or a time")
+        raise args.error(at, "text, a number, a condition, a date or a time")
     return text
 
 
 @TEXT.add("lower lcase", (1, 1), "Converts to lower case.", "lower('PenStock')", "'penstock'")
-def _lower(given: Given) -> pl.Expr:
-    return given.text(0).str.to_lowercase()
+def _lower(args: Arguments) -> pl.Expr:
+    return args.text(0).str.to_lowercase()
 
 
 @TEXT.add("upper ucase", (1, 1), "Converts to upper case.", "upper('PenStock')", "'PENSTOCK'")
-def _upper(given: Given) -> pl.Expr:
-    return given.text(0).str.to_uppercase()
+def _upper(args: Arguments) -> pl.Expr:
+    return args.text(0).str.to_uppercase()
 
 
 @TEXT.add(
@@ -60,12 +60,12 @@ def _upper(given: Given) -> pl.Expr:
     "initcap('hello BIG world')",
     "'Hello Big World'",
 )
-def _initcap(given: Given) -> pl.Expr:
+def _initcap(args: Arguments) -> pl.Expr:
     word = pl.element()
     first = word.str.head(1)
     capital = first.replace_strict(list(_TITLES), list(_TITLES.values()), default=first.str.to_uppercase())
     capital = capital + word.str.slice(1)
-    return given.text(0).str.to_lowercase().str.split(" ").list.eval(capital).list.join(" ")
+    return args.text(0).str.to_lowercase().str.split(" ").list.eval(capital).list.join(" ")
 
 
 @TEXT.add(
@@ -75,13 +75,13 @@ def _initcap(given: Given) -> pl.Expr:
     "length('Zürich')",
     "6",
 )
-def _length(given: Given) -> pl.Expr:
-    return length(given.text(0))
+def _length(args: Arguments) -> pl.Expr:
+    return length(args.text(0))
 
 
 @TEXT.add("octet_length", (1, 1), "Number of bytes in UTF-8.", "octet_length('Zürich')", "7")
-def _octet_length(given: Given) -> pl.Expr:
-    return given.text(0).str.len_bytes().cast(pl.Int64)
+def _octet_length(args: Arguments) -> pl.Expr:
+    return args.text(0).str.len_bytes().cast(pl.Int64)
 
 
 @TEXT.add(
@@ -91,27 +91,27 @@ def _octet_length(given: Given) -> pl.Expr:
     "trim('  a b ')",
     "'a b'",
 )
-def _trim(given: Given) -> pl.Expr:
-    return given.text(len(given) - 1).str.strip_chars(_stripped(given))
+def _trim(args: Arguments) -> pl.Expr:
+    return args.text(len(args) - 1).str.strip_chars(_trim_characters(args))
 
 
 @TEXT.add("btrim", (1, 2), "Like `trim`, with the string first.", "btrim('xxaxx', 'x')", "'a'")
-def _btrim(given: Given) -> pl.Expr:
-    return given.text(0).str.strip_chars(given.said_text(1) if len(given) > 1 else " ")
+def _btrim(args: Arguments) -> pl.Expr:
+    return args.text(0).str.strip_chars(args.literal_text(1) if len(args) > 1 else " ")
 
 
 @TEXT.add("ltrim", (1, 2), "Like `trim`, at the start only.", "ltrim('x', 'xxaxx')", "'axx'")
-def _ltrim(given: Given) -> pl.Expr:
-    return given.text(len(given) - 1).str.strip_chars_start(_stripped(given))
+def _ltrim(args: Arguments) -> pl.Expr:
+    return args.text(len(args) - 1).str.strip_chars_start(_trim_characters(args))
 
 
 @TEXT.add("rtrim", (1, 2), "Like `trim`, at the end only.", "rtrim('x', 'xxaxx')", "'xxa'")
-def _rtrim(given: Given) -> pl.Expr:
-    return given.text(len(given) - 1).str.strip_chars_end(_stripped(given))
+def _rtrim(args: Arguments) -> pl.Expr:
+    return args.text(len(args) - 1).str.strip_chars_end(_trim_characters(args))
 
 
-def _stripped(given: Given) -> str:
-    return given.said_text(0) if len(given) > 1 else " "
+def _trim_characters(args: Arguments) -> str:
+    return args.literal_text(0) if len(args) > 1 else " "
 
 
 @TEXT.add(
@@ -121,9 +121,9 @@ def _stripped(given: Given) -> str:
     "lpad('7', 3, '0')",
     "'007'",
 )
-def _lpad(given: Given) -> pl.Expr:
-    kept, wide, sign = _kept(given)
-    return kept.str.pad_start(wide, sign) if sign is not None else _filling(given, kept, wide) + kept
+def _lpad(args: Arguments) -> pl.Expr:
+    text, wide, sign = _cut_to_length(args)
+    return text.str.pad_start(wide, sign) if sign is not None else _padding(args, text, wide) + text
 
 
 @TEXT.add(
@@ -133,21 +133,25 @@ def _lpad(given: Given) -> pl.Expr:
     "rpad('pen', 5, '.')",
     "'pen..'",
 )
-def _rpad(given: Given) -> pl.Expr:
-    kept, wide, sign = _kept(given)
-    return kept.str.pad_end(wide, sign) if sign is not None else kept + _filling(given, kept, wide)
+def _rpad(args: Arguments) -> pl.Expr:
+    text, wide, sign = _cut_to_length(args)
+    return text.str.pad_end(wide, sign) if sign is not None else text + _padding(args, text, wide)
 
 
-def _kept(given: Given) -> tuple[pl.Expr, pl.Expr, str | None]:
-    """What is kept of a text, how wide it shall be, and the sign that fills it if it is a single one."""
-    wide = given.whole(1).clip(lower_bound=0)
-    pad = given.arguments[2].literal if len(given) > 2 else " "
-    return cut(given.text(0), _NONE, wide), wide, pad if isinstance(pad, str) and len(pad) == 1 else None
+def _cut_to_length(args: Arguments) -> tuple[pl.Expr, pl.Expr, str | None]:
+    """A text cut to the wanted length, that length, and the character to pad with if it is a single literal one."""
+    wide = args.integer(1).clip(lower_bound=0)
+    pad = args.items[2].literal if len(args) > 2 else " "
+    return (
+        slice_text(args.text(0), _ZERO, wide),
+        wide,
+        pad if isinstance(pad, str) and len(pad) == 1 else None,
+    )
 
 
-def _filling(given: Given, kept: pl.Expr, wide: pl.Expr) -> pl.Expr:
-    missing = wide - length(kept)
-    return cut(repeated(given.text(2), missing), _NONE, missing)
+def _padding(args: Arguments, text: pl.Expr, wide: pl.Expr) -> pl.Expr:
+    missing = wide - length(text)
+    return slice_text(repeat_text(args.text(2), missing), _ZERO, missing)
 
 
 @TEXT.add(
@@ -157,26 +161,26 @@ def _filling(given: Given, kept: pl.Expr, wide: pl.Expr) -> pl.Expr:
     "substring('penstock', 1, 3)",
     "'pen'",
 )
-def _substring(given: Given) -> pl.Expr:
-    text, place = given.text(0), given.whole(1)
-    many = given.whole(2) if len(given) > 2 else None
+def _substring(args: Arguments) -> pl.Expr:
+    text, place = args.text(0), args.integer(1)
+    many = args.integer(2) if len(args) > 2 else None
     start = pl.when(place > 0).then(place - 1).when(place < 0).then(length(text) + place).otherwise(place)
     first = start.clip(lower_bound=0)
     if many is None:
         return text.str.slice(first)
     last = start + many.clip(-(2**40), 2**40)
-    return cut(text, first, last - first)
+    return slice_text(text, first, last - first)
 
 
 @TEXT.add("left", (2, 2), "The first n characters.", "left('penstock', 3)", "'pen'")
-def _left(given: Given) -> pl.Expr:
-    return cut(given.text(0), _NONE, given.whole(1))
+def _left(args: Arguments) -> pl.Expr:
+    return slice_text(args.text(0), _ZERO, args.integer(1))
 
 
 @TEXT.add("right", (2, 2), "The last n characters.", "right('penstock', 5)", "'stock'")
-def _right(given: Given) -> pl.Expr:
-    text = given.text(0)
-    return text.str.slice((length(text) - given.whole(1).clip(lower_bound=0)).clip(lower_bound=0))
+def _right(args: Arguments) -> pl.Expr:
+    text = args.text(0)
+    return text.str.slice((length(text) - args.integer(1).clip(lower_bound=0)).clip(lower_bound=0))
 
 
 @TEXT.add(
@@ -186,22 +190,22 @@ def _right(given: Given) -> pl.Expr:
     "substring_index('www.penstock.org', '.', 2)",
     "'www.penstock'",
 )
-def _substring_index(given: Given) -> pl.Expr:
-    text, by, count = given.text(0), given.text(1), given.said_whole(2)
+def _substring_index(args: Arguments) -> pl.Expr:
+    text, by, count = args.text(0), args.text(1), args.literal_integer(2)
     if count < 0:
-        parts = backwards(text).str.split(backwards(by)).list.head(-count)
-        found = backwards(parts.list.join(backwards(by)))
+        parts = reverse_text(text).str.split(reverse_text(by)).list.head(-count)
+        found = reverse_text(parts.list.join(reverse_text(by)))
     else:
         found = text.str.split(by).list.head(count).list.join(by)
     return pl.when(by == "").then(by).otherwise(found)
 
 
 @TEXT.add("concat", (1, None), "Concatenation; NULL if any argument is NULL.", "concat('a', 1, 'b')", "'a1b'")
-def _concat(given: Given) -> pl.Expr:
-    if isinstance(given.dtype(0), pl.List):
-        lists, _ = given.alike(range(len(given)))
+def _concat(args: Arguments) -> pl.Expr:
+    if isinstance(args.dtype(0), pl.List):
+        lists, _ = args.coerce(range(len(args)))
         return pl.concat_list(lists)
-    return pl.concat_str([words(given, at) for at in range(len(given))])
+    return pl.concat_str([as_text(args, at) for at in range(len(args))])
 
 
 @TEXT.add(
@@ -211,21 +215,21 @@ def _concat(given: Given) -> pl.Expr:
     "concat_ws('-', 'a', NULL, 'b')",
     "'a-b'",
 )
-def _concat_ws(given: Given) -> pl.Expr:
-    by = given.text(0)
-    parts = [_joined(given, at, by) for at in range(1, len(given))]
+def _concat_ws(args: Arguments) -> pl.Expr:
+    by = args.text(0)
+    parts = [_join_part(args, at, by) for at in range(1, len(args))]
     if not parts:
         return pl.when(by.is_not_null()).then(pl.lit(""))
     return pl.when(by.is_not_null()).then(pl.concat_list(parts).list.join(by))
 
 
-def _joined(given: Given, at: int, by: pl.Expr) -> pl.Expr:
-    """One part of the whole; an empty list is no part at all."""
-    if not isinstance(given.dtype(at), pl.List):
-        return words(given, at)
-    values, inner = given.values(at)
+def _join_part(args: Arguments, at: int, by: pl.Expr) -> pl.Expr:
+    """One part of the result; an empty list is none."""
+    if not isinstance(args.dtype(at), pl.List):
+        return as_text(args, at)
+    values, inner = args.array(at)
     if inner != pl.String:
-        raise given.bad(at, "a list of text")
+        raise args.error(at, "a list of text")
     return pl.when(values.list.drop_nulls().list.len() > 0).then(values.list.join(by))
 
 
@@ -236,9 +240,9 @@ def _joined(given: Given, at: int, by: pl.Expr) -> pl.Expr:
     "replace('a-b-c', '-', '+')",
     "'a+b+c'",
 )
-def _replace(given: Given) -> pl.Expr:
-    text, old = given.text(0), given.text(1)
-    new = given.text(2) if len(given) > 2 else pl.lit("")
+def _replace(args: Arguments) -> pl.Expr:
+    text, old = args.text(0), args.text(1)
+    new = args.text(2) if len(args) > 2 else pl.lit("")
     return pl.when(old == "").then(text).otherwise(text.str.split(old).list.join(new))
 
 
@@ -249,36 +253,36 @@ def _replace(given: Given) -> pl.Expr:
     "translate('a.b:c', '.:', '_')",
     "'a_bc'",
 )
-def _translate(given: Given) -> pl.Expr:
-    old, new = given.said_text(1), given.said_text(2)
+def _translate(args: Arguments) -> pl.Expr:
+    old, new = args.literal_text(1), args.literal_text(2)
     table: dict[str, str] = {}
     for place, character in enumerate(old):
         table.setdefault(character, new[place] if place < len(new) else "")
-    return given.text(0).str.replace_many(list(table), list(table.values())) if table else given.text(0)
+    return args.text(0).str.replace_many(list(table), list(table.values())) if table else args.text(0)
 
 
 @TEXT.add("reverse", (1, 1), "Reverses a string or an array.", "reverse('pen')", "'nep'")
-def _reverse(given: Given) -> pl.Expr:
-    if isinstance(given.dtype(0), pl.List):
-        return given.any(0).list.reverse()
-    return backwards(given.text(0))
+def _reverse(args: Arguments) -> pl.Expr:
+    if isinstance(args.dtype(0), pl.List):
+        return args.expr(0).list.reverse()
+    return reverse_text(args.text(0))
 
 
 @TEXT.add("repeat", (2, 2), "Repeats a string n times.", "repeat('ab', 3)", "'ababab'")
-def _repeat(given: Given) -> pl.Expr:
-    return repeated(given.text(0), given.whole(1))
+def _repeat(args: Arguments) -> pl.Expr:
+    return repeat_text(args.text(0), args.integer(1))
 
 
 @TEXT.add("space", (1, 1), "n spaces.", "space(2)", "'  '")
-def _space(given: Given) -> pl.Expr:
-    return repeated(pl.lit(" "), given.whole(0))
+def _space(args: Arguments) -> pl.Expr:
+    return repeat_text(pl.lit(" "), args.integer(0))
 
 
-def _place(text: pl.Expr, part: pl.Expr) -> pl.Expr:
-    """Where a part begins, from 1; 0 when it is nowhere."""
+def _position(text: pl.Expr, part: pl.Expr) -> pl.Expr:
+    """The position of a part, from 1; 0 if it is absent."""
     before = length(text.str.splitn(part, 2).struct.field("field_0"))
     found = text.str.contains(part, literal=True)
-    return pl.when(part == "").then(_ONE).when(found).then(before + 1).when(~found).then(_NONE)
+    return pl.when(part == "").then(_ONE).when(found).then(before + 1).when(~found).then(_ZERO)
 
 
 @TEXT.add(
@@ -288,9 +292,9 @@ def _place(text: pl.Expr, part: pl.Expr) -> pl.Expr:
     "instr('penstock', 's')",
     "4",
 )
-def _instr(given: Given) -> pl.Expr:
-    text, part = given.text(0), given.text(1)
-    return pl.when(text.is_not_null()).then(_place(text, part))
+def _instr(args: Arguments) -> pl.Expr:
+    text, part = args.text(0), args.text(1)
+    return pl.when(text.is_not_null()).then(_position(text, part))
 
 
 @TEXT.add(
@@ -300,30 +304,30 @@ def _instr(given: Given) -> pl.Expr:
     "locate('o', 'foo', 3)",
     "3",
 )
-def _locate(given: Given) -> pl.Expr:
-    part, text = given.text(0), given.text(1)
-    if len(given) == 2:
-        return pl.when(text.is_not_null()).then(_place(text, part))
-    start = given.whole(2)
+def _locate(args: Arguments) -> pl.Expr:
+    part, text = args.text(0), args.text(1)
+    if len(args) == 2:
+        return pl.when(text.is_not_null()).then(_position(text, part))
+    start = args.integer(2)
     passed = (start - 1).clip(lower_bound=0)
-    place = _place(text.str.slice(passed), part)
+    place = _position(text.str.slice(passed), part)
     moved = pl.when((place > 0) & (part != "")).then(place + passed).otherwise(place)
     known = text.is_not_null() & part.is_not_null()
-    return pl.when(start.is_null() | (start < 1)).then(_NONE).when(known).then(moved)
+    return pl.when(start.is_null() | (start < 1)).then(_ZERO).when(known).then(moved)
 
 
 @TEXT.add(
     "startswith", (2, 2), "Whether a string starts with another.", "startswith('penstock', 'pen')", "true"
 )
-def _startswith(given: Given) -> pl.Expr:
-    return given.text(0).str.starts_with(given.text(1))
+def _startswith(args: Arguments) -> pl.Expr:
+    return args.text(0).str.starts_with(args.text(1))
 
 
 @TEXT.add("endswith", (2, 2), "Whether a string ends with another.", "endswith('penstock', 'pen')", "false")
-def _endswith(given: Given) -> pl.Expr:
-    return given.text(0).str.ends_with(given.text(1))
+def _endswith(args: Arguments) -> pl.Expr:
+    return args.text(0).str.ends_with(args.text(1))
 
 
 @TEXT.add("contains", (2, 2), "Whether a string contains another.", "contains('penstock', 'sto')", "true")
-def _contains(given: Given) -> pl.Expr:
-    return given.text(0).str.contains(given.text(1), literal=True)
+def _contains(args: Arguments) -> pl.Expr:
+    return args.text(0).str.contains(args.text(1), literal=True)

@@ -1,4 +1,4 @@
-"""Functions of web addresses."""
+"""Functions of URLs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from penstock.sql.functions.batches import batched
-from penstock.sql.functions.contract import Family, Given
+from penstock.sql.functions.contract import Arguments, Family, map_batches
 
 WEB = Family("URLs")
 
@@ -22,13 +21,13 @@ _TOP = "[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"^(?:[^@]*@)?((?:{_LABEL}\.)*{_TOP}\.?|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|\[[0-9A-Fa-f:.]+\])(?::\d*)?$"
 _PIECES = ("scheme", "authority", "path", "query", "ref")
 _PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
-_KEPT = string.ascii_letters + string.digits + ".-_*"
-#: how signs of ASCII are written, and what is read for their codes
-_CODES = {chr(code): f"%{code:02X}" for code in range(128) if chr(code) not in _KEPT} | {" ": "+"}
-_SIGNS = {f"%{spelled}": chr(code) for code in range(128) for spelled in {f"{code:02X}", f"{code:02x}"}}
+_UNRESERVED = string.ascii_letters + string.digits + ".-_*"
+#: ASCII characters to their codes, and codes to characters
+_CODES = {chr(code): f"%{code:02X}" for code in range(128) if chr(code) not in _UNRESERVED} | {" ": "+"}
+_CHARACTERS = {f"%{digits}": chr(code) for code in range(128) for digits in {f"{code:02X}", f"{code:02x}"}}
 _NO_CODE = r"%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)"
 _DIGITS = "0123456789abcdefABCDEF"
-#: UTF-8 as pairs of digits with a blank after each, so that matches begin at a byte
+#: UTF-8 as pairs of digits with a blank after each, so that matches start at a byte
 _UTF8 = (
     r"^(?:[0-7]. |(?:c[2-9a-f]|d.) [89ab]. |e0 [ab]. [89ab]. |e[1-9a-cef] [89ab]. [89ab]. |ed [89]. [89ab]. "
     r"|f0 [9ab]. [89ab]. [89ab]. |f[1-3] [89ab]. [89ab]. [89ab]. |f4 8. [89ab]. [89ab]. )*$"
@@ -42,22 +41,22 @@ _UTF8 = (
     "parse_url('https://penstock.org/docs?page=2', 'QUERY', 'page')",
     "'2'",
 )
-def _parse_url(given: Given) -> pl.Expr:
-    text, part = given.text(0), given.said_text(1)
+def _parse_url(args: Arguments) -> pl.Expr:
+    text, part = args.text(0), args.literal_text(1)
     if part not in _PARTS:
-        raise given.bad(1, f"one of {', '.join(_PARTS)}")
-    if len(given) > 2 and part != "QUERY":
-        raise given.bad(1, "QUERY, as a parameter is asked for")
+        raise args.error(1, f"one of {', '.join(_PARTS)}")
+    if len(args) > 2 and part != "QUERY":
+        raise args.error(1, "QUERY, because a parameter is requested")
     address = pl.when(~text.str.contains(_WRONG)).then(text)
     bound = pl.struct(parts=address.str.extract_groups(_URL), opaque=address.str.contains(_OPAQUE)).struct
     pieces = {name: pl.field("parts").struct.field(str(at)) for at, name in enumerate(_PIECES, 1)}
     sound = ~pieces["path"].str.contains(r"[\[\]]")
-    asked = _asked(given, part, pieces, ~pl.field("opaque"))
-    return bound.with_fields(it=pl.when(sound).then(asked)).struct.field("it")
+    value = _extract_part(args, part, pieces, ~pl.field("opaque"))
+    return bound.with_fields(it=pl.when(sound).then(value)).struct.field("it")
 
 
-def _asked(given: Given, part: str, pieces: Mapping[str, pl.Expr], open_: pl.Expr) -> pl.Expr:
-    """One part of an address, out of its pieces; `open_` says that they have a path and a query."""
+def _extract_part(args: Arguments, part: str, pieces: Mapping[str, pl.Expr], open_: pl.Expr) -> pl.Expr:
+    """One part of a URL from its pieces; only where `open_` holds has it a path and a query."""
     authority = pl.when(pieces["authority"] != "").then(pieces["authority"])
     path, query = (pl.when(open_).then(pieces[name]) for name in ("path", "query"))
     match part:
@@ -65,8 +64,8 @@ def _asked(given: Given, part: str, pieces: Mapping[str, pl.Expr], open_: pl.Exp
             return authority.str.extract(_HOST, 1)
         case "PATH":
             return path
-        case "QUERY" if len(given) > 2:
-            return query.str.extract(rf"(?:^|&){re.escape(given.said_text(2))}=([^&]*)", 1)
+        case "QUERY" if len(args) > 2:
+            return query.str.extract(rf"(?:^|&){re.escape(args.literal_text(2))}=([^&]*)", 1)
         case "QUERY":
             return query
         case "REF":
@@ -88,18 +87,18 @@ def _asked(given: Given, part: str, pieces: Mapping[str, pl.Expr], open_: pl.Exp
     "url_encode('a b&c')",
     "'a+b%26c'",
 )
-def _url_encode(given: Given) -> pl.Expr:
-    return batched("url_encode", _encoded, pl.String, given.text(0))
+def _url_encode(args: Arguments) -> pl.Expr:
+    return map_batches("url_encode", _encode, pl.String, args.text(0))
 
 
-def _encoded(text: pl.Series) -> pl.Series:
-    """ASCII sign by sign; other texts, which are fewer, byte by byte."""
+def _encode(text: pl.Series) -> pl.Series:
+    """Encode ASCII character by character; other texts, which are fewer, byte by byte."""
     easy = text.str.replace_many(list(_CODES), list(_CODES.values()))
     hard = text.str.contains(r"[^\x00-\x7F]").fill_null(False)
     if not hard.any():
         return easy
     codes = text.filter(hard).str.encode("hex").str.to_uppercase().str.replace_all(r"(..)", "%${1}")
-    table = {f"%{ord(letter):02X}": letter for letter in _KEPT} | {"%20": "+"}
+    table = {f"%{ord(letter):02X}": letter for letter in _UNRESERVED} | {"%20": "+"}
     return easy.scatter(hard.arg_true(), codes.str.replace_many(list(table), list(table.values())))
 
 
@@ -110,14 +109,14 @@ def _encoded(text: pl.Series) -> pl.Series:
     "url_decode('a+b%26c')",
     "'a b&c'",
 )
-def _url_decode(given: Given) -> pl.Expr:
-    return batched("url_decode", _decoded, pl.String, given.text(0))
+def _url_decode(args: Arguments) -> pl.Expr:
+    return map_batches("url_decode", _decode, pl.String, args.text(0))
 
 
-def _decoded(encoded: pl.Series) -> pl.Series:
-    """Codes of ASCII one by one; texts with others, which are fewer, byte by byte. NULL for what is no code."""
+def _decode(encoded: pl.Series) -> pl.Series:
+    """Decode codes of ASCII one by one; texts with others, which are fewer, byte by byte. NULL for a malformed code."""
     text = encoded.str.replace_all("+", " ", literal=True)
-    easy = text.str.replace_many(list(_SIGNS), list(_SIGNS.values()))
+    easy = text.str.replace_many(list(_CHARACTERS), list(_CHARACTERS.values()))
     wrong = text.str.contains(_NO_CODE).fill_null(False)
     hard = text.str.contains("%[89A-Fa-f]").fill_null(False) & ~wrong
     if wrong.any():

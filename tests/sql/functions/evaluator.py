@@ -8,13 +8,13 @@ import polars as pl
 from sqlglot import Tokenizer
 from sqlglot.tokens import Token, TokenType
 
-from penstock.sql.functions import FUNCTIONS, Argument
+from penstock.sql.functions import FUNCTIONS, TypedExpr
 
 Schema = Mapping[str, pl.DataType]
 
 
-def argument(text: str, schema: Schema | None = None) -> Argument:
-    """What an expression says."""
+def argument(text: str, schema: Schema | None = None) -> TypedExpr:
+    """Compile an expression."""
     tokens = Tokenizer().tokenize(text)
     made, rest = _read(tokens, schema or {})
     assert not rest, text
@@ -22,11 +22,11 @@ def argument(text: str, schema: Schema | None = None) -> Argument:
 
 
 def value(text: str) -> object:
-    """What an expression without columns gives."""
+    """Evaluate an expression without columns."""
     return pl.DataFrame({"row": [0]}).select(argument(text).expr.alias("value"))["value"].to_list()[0]
 
 
-def _read(tokens: list[Token], schema: Schema) -> tuple[Argument, list[Token]]:
+def _read(tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
     first, *rest = tokens
     if first.token_type == TokenType.DASH:
         inner, rest = _read(rest, schema)
@@ -41,10 +41,10 @@ def _read(tokens: list[Token], schema: Schema) -> tuple[Argument, list[Token]]:
     words = {"null": None, "true": True, "false": False}
     if first.text.lower() in words:
         return _literal(words[first.text.lower()]), rest
-    return Argument(pl.col(first.text), schema[first.text], None, False), rest
+    return TypedExpr(pl.col(first.text), schema[first.text], None, False), rest
 
 
-def _call(name: str, tokens: list[Token], schema: Schema) -> tuple[Argument, list[Token]]:
+def _call(name: str, tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
     arguments = []
     while tokens[0].token_type != TokenType.R_PAREN:
         made, tokens = _read(tokens, schema)
@@ -53,9 +53,9 @@ def _call(name: str, tokens: list[Token], schema: Schema) -> tuple[Argument, lis
             tokens = tokens[1:]
     expr = FUNCTIONS[name].build(arguments)
     frame = pl.LazyFrame(schema=schema or {"row": pl.Int64()})
-    return Argument(expr, frame.select(expr.alias("it")).collect_schema()["it"], None, False), tokens[1:]
+    return TypedExpr(expr, frame.select(expr.alias("it")).collect_schema()["it"], None, False), tokens[1:]
 
 
-def _literal(given: str | int | float | bool | None) -> Argument:
+def _literal(given: str | int | float | bool | None) -> TypedExpr:
     expr = pl.lit(given)
-    return Argument(expr, pl.select(expr).to_series().dtype, given, True)
+    return TypedExpr(expr, pl.select(expr).to_series().dtype, given, True)

@@ -1,4 +1,4 @@
-"""What functions refuse: wrong types, too many or too few, and what must be a literal and is not."""
+"""What functions refuse: wrong types, too many or too few, and arguments that must be literals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("call", "message"),
     [
         ("lower(n)", "argument 1 of lower must be text, but it is of type Int64"),
         ("lower(5)", "argument 1 of lower must be text, but it is 5"),
         ("substring(s, x)", "argument 2 of substring must be a whole number"),
         ("abs(s)", "argument 1 of abs must be a number"),
-        ("year(n)", "argument 1 of year must be a date, a time or text that says one"),
-        ("hour(n)", "argument 1 of hour must be a time, a date or text that says one"),
+        ("year(n)", "argument 1 of year must be a date, a time or text with a date"),
+        ("hour(n)", "argument 1 of hour must be a time, a date or text with a time"),
         ("size(s)", "argument 1 of size must be a list"),
         ("if(n, 1, 2)", "argument 1 of if must be a condition"),
         ("coalesce(s, n)", "argument 2 of coalesce must be of type String, as those before it are"),
@@ -41,12 +41,12 @@ SCHEMA = {
         ("coalesce()", "coalesce takes 1 or more arguments, but 0 are given"),
     ],
 )
-def test_wrong_types_and_numbers_are_refused(asked: str, said: str) -> None:
-    refused(asked, said)
+def test_wrong_types_and_numbers_are_refused(call: str, message: str) -> None:
+    refused(call, message)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("call", "message"),
     [
         ("regexp_like(s, s)", "argument 2 of regexp_like must be a text literal, but it is of type String"),
         ("regexp_like(s, NULL)", "argument 2 of regexp_like must be a text literal, but it is None"),
@@ -65,12 +65,12 @@ def test_wrong_types_and_numbers_are_refused(asked: str, said: str) -> None:
         ("months_between(d, d, n)", "argument 3 of months_between must be true or false"),
     ],
 )
-def test_what_must_be_a_literal_is_refused_otherwise(asked: str, said: str) -> None:
-    refused(asked, said)
+def test_arguments_that_must_be_literals_are_refused_otherwise(call: str, message: str) -> None:
+    refused(call, message)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("call", "message"),
     [
         ("regexp_like(s, 'a(?=b)')", "without look-around"),
         ("regexp_like(s, 'a(?!b)')", "without look-around"),
@@ -92,7 +92,7 @@ def test_what_must_be_a_literal_is_refused_otherwise(asked: str, said: str) -> N
         ("regexp_replace(s, '(a)', '$2')", "number of a group up to 1"),
         ("regexp_replace(s, 'a', 'US$')", "number of a group up to 0"),
         ("regexp_replace(s, '(?<x>a)', '${y}')", "names of groups"),
-        ("split(s, 'a*')", "takes at least one character"),
+        ("split(s, 'a*')", "matches at least one character"),
         ("date_trunc('eon', d)", "must be one of YEAR"),
         ("trunc(d, 'HOUR')", "must be one of YEAR"),
         ("next_day(d, 'someday')", "must be a day of the week"),
@@ -109,25 +109,25 @@ def test_what_must_be_a_literal_is_refused_otherwise(asked: str, said: str) -> N
         ("parse_url(s, 'HOST', 'x')", "must be QUERY"),
         ("sha2(s, 1)", "must be 0, 224, 256, 384 or 512"),
         ("format_string('%q', s)", "must be text with %s, %d, %f or %%"),
-        ("format_string('%s %s', s)", "must be text with 1 places"),
-        ("format_string('%.1d', n)", "without digits behind the point of %d"),
-        ("format_string('%.99f', x)", "at most 15 digits"),
+        ("format_string('%s %s', s)", "must be text with 1 placeholders"),
+        ("format_string('%.1d', n)", "without decimal digits for %d"),
+        ("format_string('%.99f', x)", "at most 15 decimal digits"),
         ("format_string('100%', x)", "must be text with %s, %d, %f or %%"),
     ],
 )
-def test_literals_that_say_nothing_known_are_refused(asked: str, said: str) -> None:
-    refused(asked, said)
+def test_unknown_literals_are_refused(call: str, message: str) -> None:
+    refused(call, message)
 
 
-def refused(asked: str, said: str) -> None:
+def refused(call: str, message: str) -> None:
     with pytest.raises(UserError) as error:
-        argument(asked, SCHEMA)
+        argument(call, SCHEMA)
     assert error.value.condition == "BAD_ARGUMENT"
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("call", "result"),
     [
         ("size(split(NULL, ','))", None),
         ("element_at(array(1, 2), 0)", None),
@@ -151,5 +151,5 @@ def refused(asked: str, said: str) -> None:
         ("greatest(NULL, NULL)", None),
     ],
 )
-def test_where_spark_is_left_the_docs_are_right(asked: str, answer: object) -> None:
-    assert value(asked) == answer
+def test_documented_differences_from_spark(call: str, result: object) -> None:
+    assert value(call) == result

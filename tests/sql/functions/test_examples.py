@@ -18,5 +18,5 @@ def test_the_example_gives_its_result(name: str) -> None:
 
 
 def test_no_two_families_share_a_name() -> None:
-    assert sum(len(family.named) for family in FAMILIES) == len(FUNCTIONS)
+    assert sum(len(family.by_name) for family in FAMILIES) == len(FUNCTIONS)
     assert all(name == name.lower() for name in FUNCTIONS)

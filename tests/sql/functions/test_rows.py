@@ -1,4 +1,4 @@
-"""What functions give is a matter of each row alone, of no row at all nothing, and the same after a journey."""
+"""The result of a function depends on its row alone, keeps its type without rows, and survives pickling."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import polars as pl
 import pytest
 from polars.testing import assert_series_equal
 
-from penstock.query.origin import here
+from penstock.origin import here
 from penstock.query.purity import check_row_wise
 from penstock.sql.functions import FUNCTIONS
-from tests.sql.functions.asking import Case
-from tests.sql.functions.cases import CASES, NOT_ASKED
+from tests.sql.functions.case import Case
+from tests.sql.functions.cases import CASES, NOT_COMPARED
 from tests.sql.functions.evaluator import argument
 
-ASKED = [(case, asked) for case in CASES for asked in case.asked]
+CALLS = [(case, call) for case in CASES for call in case.calls]
 
 
-@pytest.mark.parametrize(("case", "asked"), ASKED, ids=[asked for _, asked in ASKED])
-def test_rows_are_answered_one_by_one(case: Case, asked: str) -> None:
+@pytest.mark.parametrize(("case", "call"), CALLS, ids=[call for _, call in CALLS])
+def test_each_row_is_computed_alone(case: Case, call: str) -> None:
     schema = dict(case.frame.schema)
-    made = argument(asked, schema)
+    made = argument(call, schema)
     whole = case.frame.with_columns(made.expr.alias("_it"))["_it"]
     assert whole.dtype == made.dtype
     pieces = [case.frame[at : at + size] for at, size in cuts(case.frame.height)]
@@ -31,7 +31,7 @@ def test_rows_are_answered_one_by_one(case: Case, asked: str) -> None:
     assert set(made.expr.meta.root_names()) <= set(schema)
     sent = pickle.loads(pickle.dumps(made.expr))
     assert_series_equal(case.frame.with_columns(sent.alias("_it"))["_it"], whole, check_exact=True)
-    check_row_wise(made.expr, schema, asked, here())
+    check_row_wise(made.expr, schema, call, here())
 
 
 def cuts(height: int) -> list[tuple[int, int]]:
@@ -40,7 +40,7 @@ def cuts(height: int) -> list[tuple[int, int]]:
     return [(at, 1 if at % 6 == 0 else 5) for at in starts]
 
 
-def test_every_function_is_asked() -> None:
-    called = {word for _, asked in ASKED for word in asked.replace("(", "( ").replace(",", " ").split()}
-    unasked = {name for name in FUNCTIONS if f"{name}(" not in called}
-    assert unasked == set(NOT_ASKED)
+def test_every_function_has_a_call() -> None:
+    called = {word for _, call in CALLS for word in call.replace("(", "( ").replace(",", " ").split()}
+    without_call = {name for name in FUNCTIONS if f"{name}(" not in called}
+    assert without_call == set(NOT_COMPARED)

@@ -1,4 +1,4 @@
-"""Spark itself is the oracle: every function, over tricky values, answers as Spark does without ANSI mode."""
+"""Spark itself is the oracle: every function, over tricky values, has the result of Spark without ANSI mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
-from tests.sql.functions.asking import INSTANT, Case
+from tests.sql.functions.case import INSTANT, Case
 from tests.sql.functions.cases import CASES
 from tests.sql.functions.evaluator import argument
 
@@ -41,20 +41,20 @@ def plain(spark: SparkSession) -> Iterator[SparkSession]:
 def test_spark_answers_alike(plain: SparkSession, case: Case) -> None:
     theirs, ours = spark_answers(plain, case), penstock_answers(case)
     wrong = [
-        f"{asked} of {row}: Spark says {their!r}, Penstock {our!r}"
-        for asked in case.asked
-        for row, their, our in zip(case.frame.rows(), theirs[asked], ours[asked], strict=True)
-        if not alike(their, our)
+        f"{call} of {row}: Spark says {their!r}, Penstock {our!r}"
+        for call in case.calls
+        for row, their, our in zip(case.frame.rows(), theirs[call], ours[call], strict=True)
+        if not are_equal(their, our)
     ]
     assert not wrong, "\n" + "\n".join(wrong)
 
 
 def penstock_answers(case: Case) -> dict[str, list[object]]:
     answers = {}
-    for asked in case.asked:
-        expr = argument(asked, dict(case.frame.schema)).expr
-        answer = case.frame.with_columns(expr.alias("_it"))["_it"]
-        answers[asked] = (answer.to_physical() if answer.dtype.is_temporal() else answer).to_list()
+    for call in case.calls:
+        expr = argument(call, dict(case.frame.schema)).expr
+        result = case.frame.with_columns(expr.alias("_it"))["_it"]
+        answers[call] = (result.to_physical() if result.dtype.is_temporal() else result).to_list()
     return answers
 
 
@@ -65,19 +65,19 @@ def spark_answers(plain: SparkSession, case: Case) -> dict[str, list[object]]:
     frame = plain.createDataFrame(rows, st.StructType(fields)).coalesce(1)
     for name in times:
         frame = frame.selectExpr(*(f"timestamp_micros({c}) {c}" if c == name else c for c in frame.columns))
-    answer = frame.selectExpr(*(f"{_quoted(asked)} AS a{at}" for at, asked in enumerate(case.asked)))
-    collected = answer.selectExpr(*map(_told, answer.schema)).collect()
-    return {asked: [row[at] for row in collected] for at, asked in enumerate(case.asked)}
+    result = frame.selectExpr(*(f"{_quoted(call)} AS a{at}" for at, call in enumerate(case.calls)))
+    collected = result.selectExpr(*map(_to_number, result.schema)).collect()
+    return {call: [row[at] for row in collected] for at, call in enumerate(case.calls)}
 
 
-def _quoted(asked: str) -> str:
+def _quoted(call: str) -> str:
     """A literal with quotes in it in Spark's other quotes, since doubled ones mean nothing to it here."""
     plain = re.compile(r"'([^']*(?:''[^']*)+)'(?!')")
-    return plain.sub(lambda found: '"' + found[1].replace("''", "'") + '"', asked)
+    return plain.sub(lambda found: '"' + found[1].replace("''", "'") + '"', call)
 
 
-def _told(field: st.StructField) -> str:
-    """Times and dates as numbers: Python has no days before the year 1 or after 9999."""
+def _to_number(field: st.StructField) -> str:
+    """Convert times and dates to numbers: Python has no days before the year 1 or after 9999."""
     how = {st.TimestampType(): "unix_micros", st.DateType(): "unix_date"}.get(field.dataType, "")
     return f"{how}({field.name})"
 
@@ -90,9 +90,9 @@ def _spark_type(dtype: pl.DataType) -> st.DataType:
     return next(theirs for ours, theirs in _TYPES.items() if dtype == ours)
 
 
-def alike(their: object, our: object) -> bool:
+def are_equal(their: object, our: object) -> bool:
     if isinstance(their, list) and isinstance(our, list):
-        return len(their) == len(our) and all(map(alike, their, our))
+        return len(their) == len(our) and all(map(are_equal, their, our))
     if isinstance(their, bytearray):
         return bytes(their).decode() == our
     if isinstance(their, float) and isinstance(our, float):

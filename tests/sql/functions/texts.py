@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tests.sql.functions.asking import Case, lines
+from tests.sql.functions.case import Case, lines
 
 _TEXTS = [
     ("penstock", "st", 3), ("", "", 0), (None, "a", 1), ("abc", None, 2), ("abc", "b", None),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from tests.sql.functions.asking import INSTANT, Case, lines
+from tests.sql.functions.case import INSTANT, Case, lines
 
 _DOUBLES = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5,

@@ -1,0 +1,216 @@
+"""Build the logs, decoders and sinks that CREATE STREAM and INTO name.
+
+What is wrong raises `UserError` with the position of the name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import TokenType
+
+from penstock.decode import Cookie, Decoder, Delimited, JsonLines, call_lines, combined_log
+from penstock.errors import UserError
+from penstock.ingest.segment_log import SegmentLog
+from penstock.logs import CallLog, FileLog, GeneratedLog, KafkaLog, Log, RedisLog
+from penstock.logs.rates import Shape
+from penstock.query.stream import Stream, stream
+from penstock.sinks import Console, HttpPush, KafkaTopic, Parquet, Postgres, RedisStream, Sink, Sqlite
+from penstock.sinks import JsonLines as JsonLinesSink
+from penstock.sql.dialect import Penstock, tokenize
+from penstock.sql.errors import format_position, suggest_name
+from penstock.sql.statements import NEVER, Call, CreateStream
+from penstock.sql.token_reader import TokenReader, is_keyword
+from penstock.sql.types import dtype_of
+
+_LOGS: Mapping[str, Callable[..., Log]] = {
+    "files": FileLog,
+    "segments": SegmentLog,
+    "generated": GeneratedLog,
+    "call_records": CallLog,
+    "kafka": KafkaLog,
+    "redis": RedisLog,
+}
+_SINKS: Mapping[str, Callable[..., Sink]] = {
+    "jsonl": JsonLinesSink,
+    "parquet": Parquet,
+    "sqlite": Sqlite,
+    "console": Console,
+    "postgres": Postgres,
+    "kafka": KafkaTopic,
+    "redis": RedisStream,
+    "http_push": HttpPush,
+}
+_FORMATS = ("json", "csv", "combined_log", "call_lines")
+#: parameters of the Python API that SQL does not have
+_PYTHON_ONLY = {"self", "clock", "output", "shape", "settings", "headers"}
+_CSV_OPTIONS = {"separator": "separator", "quote": "quote", "header": "has_header"}
+_LOG_OPTIONS = ("common", "extra", "cookie")
+
+
+def build_stream(statement: CreateStream) -> Stream:
+    """The stream that a statement declares."""
+    with _errors_at(statement.log):
+        log = _build_log(statement.log)
+    with _errors_at(statement.format):
+        decoder = _build_decoder(statement.format)
+    more: dict[str, Any] = {}
+    if statement.lateness is not None:
+        more["lateness"] = timedelta(microseconds=statement.lateness)
+    if statement.idle_after is not None:
+        never = statement.idle_after == NEVER
+        more["idle_after"] = None if never else timedelta(microseconds=statement.idle_after)
+    with _errors_at(statement.format):
+        return stream(statement.name, log, decoder, time=statement.time, **more)
+
+
+def build_sinks(calls: Sequence[Call]) -> tuple[Sink, ...]:
+    """The sinks that INTO names."""
+    sinks = []
+    for call in calls:
+        with _errors_at(call):
+            factory = _SINKS[_check_name(call.name, _SINKS, "sink")]
+            sinks.append(factory(*call.arguments, **_options(call, factory, len(call.arguments))))
+    return tuple(sinks)
+
+
+def _build_log(call: Call) -> Log:
+    factory = _LOGS[_check_name(call.name, _LOGS, "log")]
+    options = _options(call, factory, 1 if call.arguments else 0)
+    if factory is FileLog:
+        if not call.arguments or not all(isinstance(glob, str) for glob in call.arguments):
+            raise _syntax_error("files needs the glob of its files", "As in files('logs/*.log').")
+        return FileLog([str(glob) for glob in call.arguments], **options)
+    if factory is SegmentLog:
+        return SegmentLog(*map(str, call.arguments), **options)
+    if factory in (KafkaLog, RedisLog):
+        return factory(*map(str, call.arguments), **options)
+    if call.arguments:
+        raise _syntax_error(
+            f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE)."
+        )
+    if isinstance(options.get("start_time"), str):
+        options["start_time"] = datetime.fromisoformat(options["start_time"])
+    return factory(**options)
+
+
+def _build_decoder(call: Call) -> Decoder:
+    name = _check_name(call.name, _FORMATS, "format")
+    if name == "json":
+        columns, times = _read_columns(call)
+        _check_options(call, ())
+        return JsonLines(columns, times)
+    if name == "csv":
+        columns, times = _read_columns(call)
+        _check_options(call, tuple(_CSV_OPTIONS))
+        options: dict[str, Any] = {_CSV_OPTIONS[option]: value for option, value in call.options.items()}
+        return Delimited(columns, times=times, **options)
+    if call.arguments:
+        raise _syntax_error(f"{name} has columns of its own", f"Leave them out: FORMAT {name}.")
+    if name == "call_lines":
+        _check_options(call, ())
+        return call_lines()
+    _check_options(call, _LOG_OPTIONS)
+    extra: list[str | Cookie] = [part.strip() for part in str(call.options.get("extra") or "").split(",")]
+    extra = [part for part in extra if part]
+    if cookie := call.options.get("cookie"):
+        extra.append(Cookie(str(cookie)))
+    return combined_log(extra, bool(call.options.get("common", False)))
+
+
+def _read_columns(call: Call) -> tuple[dict[str, pl.DataType], dict[str, str]]:
+    """The columns with their types, and the formats of times."""
+    columns: dict[str, pl.DataType] = {}
+    times: dict[str, str] = {}
+    if not call.arguments:
+        raise _syntax_error(
+            f"{call.name} needs its columns", f"As in {call.name}(ts TIMESTAMP, path STRING, n BIGINT)."
+        )
+    for definition in map(str, call.arguments):
+        reader = TokenReader(definition, tokenize(definition))
+        name = reader.name("the name of a column")
+        tokens = list(reader.tokens[reader.at :])
+        if len(tokens) > 1 and tokens[-1].token_type == TokenType.STRING:
+            times[name] = tokens.pop().text
+            if is_keyword(tokens[-1], "FORMAT"):
+                tokens.pop()
+        try:
+            (dtype,) = Penstock().parser().parse_into(exp.DataType, tokens, definition) if tokens else [None]
+        except ParseError:
+            dtype = None
+        if dtype is None:
+            raise _syntax_error(
+                f"{definition!r} is no column", "Write its name and type, as in clicks_count BIGINT."
+            )
+        if name in columns:
+            raise UserError("NAME_TAKEN", f"two columns are called {name!r}")
+        columns[name] = dtype_of(dtype)
+    return columns, times
+
+
+def _options(call: Call, factory: Callable[..., Any], positional: int) -> dict[str, Any]:
+    """The options of a call, checked against the signature of the class."""
+    signature = inspect.signature(factory).parameters
+    known = [name for name in signature if name not in _PYTHON_ONLY][positional:]
+    if "shape" in signature:
+        known += list(Shape.__annotations__)
+    _check_options(call, known)
+    needed = [
+        name
+        for name, parameter in list(signature.items())[len(call.arguments) :]
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    takes = [name for name, one in signature.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    missing = [name for name in needed if name not in call.options]
+    if missing or (factory is not FileLog and len(call.arguments) > len(takes)):
+        hint = f"It takes {', '.join(takes) or 'options only'}."
+        raise _syntax_error(f"{call.name} has {len(call.arguments)} arguments here", hint)
+    return dict(call.options)
+
+
+def _check_options(call: Call, known: Sequence[str]) -> None:
+    for option in call.options:
+        if option not in known:
+            there_are = f"There are {', '.join(known)}." if known else "It has none."
+            raise UserError(
+                "UNKNOWN_OPTION",
+                f"{call.name} has no option {option!r}",
+                hint=suggest_name(option, known) or there_are,
+            )
+
+
+def _check_name(name: str, known: Mapping[str, Any] | Sequence[str], what: str) -> str:
+    if name not in known:
+        raise UserError(
+            f"UNKNOWN_{what.upper()}",
+            f"there is no {what} {name!r}",
+            hint=suggest_name(name, known) or f"There are {', '.join(known)}.",
+        )
+    return name
+
+
+def _syntax_error(primary: str, hint: str) -> UserError:
+    return UserError("BAD_SQL", primary, hint=hint)
+
+
+@contextmanager
+def _errors_at(call: Call) -> Iterator[None]:
+    """Give errors the position of this call."""
+    where = format_position(*call.at) if call.at[0] else f"sink {call.at[1]}"
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            error.condition, error.primary, where=where, detail=error.detail, hint=error.hint
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            "BAD_ARGUMENT", f"{call.name} cannot be made of this", where=where, detail=str(error)
+        ) from None

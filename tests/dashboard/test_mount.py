@@ -1,0 +1,25 @@
+"""The dashboard of a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.process
+def test_the_dashboard_belongs_to_one_service_of_a_process() -> None:
+    program = (
+        "from types import SimpleNamespace\n"
+        "from fastapi import FastAPI\n"
+        "from nicegui import ui\n"
+        "from penstock.dashboard.mount import mount_dashboard\n"
+        "ui.run_with(FastAPI(), storage_secret='x')\n"
+        "mount_dashboard(SimpleNamespace(api=FastAPI(), token=None))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode != 0
+    assert "DASHBOARD_TAKEN" in done.stderr

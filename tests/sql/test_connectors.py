@@ -1,0 +1,151 @@
+"""CREATE STREAM and INTO make what the Python API would, or say what is wrong and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock.errors import UserError
+from penstock.query import logical
+from penstock.sinks import Console, JsonLines, Parquet, Sqlite
+from penstock.sql.connectors import build_sinks, build_stream
+from penstock.sql.parse import parse
+from penstock.sql.statements import CreateJob, CreateStream
+from tests.sql.harness import TIME, Names, run
+
+
+def made(text: str) -> ps.Stream:
+    (statement,) = parse(text)
+    assert isinstance(statement, CreateStream)
+    return build_stream(statement)
+
+
+def definition(text: str) -> logical.StreamDefinition:
+    node = made(text).node
+    assert isinstance(node, logical.Source)
+    return node.stream
+
+
+def sinks(text: str) -> tuple[object, ...]:
+    (statement,) = parse(f"CREATE JOB a AS SELECT b FROM c INTO {text}")
+    assert isinstance(statement, CreateJob)
+    return build_sinks(statement.sinks)
+
+
+def test_json_with_all_types() -> None:
+    stream = made(
+        """CREATE STREAM s FROM files('x/*') FORMAT json(
+            a TINYINT, b SMALLINT, c INT, d BIGINT, e FLOAT, f DOUBLE, g DECIMAL(10, 2), h BOOLEAN, i STRING,
+            j DATE, ts TIMESTAMP, k TIMESTAMP_NTZ, l ARRAY<BIGINT>, m STRUCT<x: INT, y: ARRAY<STRUCT<z: STRING>>>,
+            `order` VARCHAR(5)) EVENT TIME ts"""
+    )
+    assert stream.node.schema == {
+        "a": pl.Int8,
+        "b": pl.Int16,
+        "c": pl.Int32,
+        "d": pl.Int64,
+        "e": pl.Float32,
+        "f": pl.Float64,
+        "g": pl.Decimal(10, 2),
+        "h": pl.Boolean,
+        "i": pl.String,
+        "j": pl.Date,
+        "ts": TIME,
+        "k": pl.Datetime("us"),
+        "l": pl.List(pl.Int64),
+        "m": pl.Struct({"x": pl.Int32, "y": pl.List(pl.Struct({"z": pl.String}))}),
+        "order": pl.String,
+    }
+
+
+def test_lateness_and_idleness() -> None:
+    head = "CREATE STREAM s FROM files('x') FORMAT combined_log EVENT TIME time"
+    plain, full = definition(head), definition(f"{head} LATENESS 5 SECONDS IDLE AFTER 1 MINUTE")
+    assert (plain.lateness, plain.idle_after) == (0, 5_000_000)
+    assert (full.lateness, full.idle_after, full.time) == (5_000_000, 60_000_000, "time")
+
+
+def test_files_of_csv_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("at;n\n17.05.2015 10:00;1\n17.05.2015 10:01;2\n")
+    stream = made(
+        f"CREATE STREAM s FROM files('{tmp_path}/*.csv', finished => TRUE) "
+        "FORMAT csv(at TIMESTAMP FORMAT '%d.%m.%Y %H:%M', n INT, separator => ';', header => TRUE) EVENT TIME at"
+    )
+    scope = Names({"s": stream})
+    assert run("SELECT SUM(n) AS n FROM s WINDOWING 1 HOUR", scope) == [{"n": 3}]
+
+
+def test_made_up_logs_are_read() -> None:
+    clicks = made(
+        "CREATE STREAM c FROM generated(total => 500, live => FALSE, rate => 100, start_time => '2026-01-01') "
+        "FORMAT combined_log(cookie => 'session') EVENT TIME time"
+    )
+    calls = made(
+        "CREATE STREAM d FROM call_records(total => 300, live => FALSE) FORMAT call_lines EVENT TIME ts"
+    )
+    scope = Names({"clicks": clicks, "calls": calls})
+    assert run("SELECT COUNT(*) AS n FROM clicks WINDOWING 1 DAY", scope)[0]["n"] == 500
+    assert "session" in clicks.columns
+    assert sum(row["n"] for row in run("SELECT COUNT(*) AS n FROM calls WINDOWING 1 DAY", scope)) <= 300
+
+
+def test_sinks(tmp_path: Path) -> None:
+    found = sinks(
+        f"jsonl('{tmp_path}/a'), parquet('b'), sqlite('c.db', 'd'), console(most_rows => 5), console"
+    )
+    assert [type(sink) for sink in found] == [JsonLines, Parquet, Sqlite, Console, Console]
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "column", "hint"),
+    [
+        ("FROM file('x') FORMAT combined_log", "UNKNOWN_LOG", 22, "'files'"),
+        ("FROM files('x', finshed => TRUE) FORMAT combined_log", "UNKNOWN_OPTION", 22, "'finished'"),
+        ("FROM files() FORMAT combined_log", "BAD_SQL", 22, "glob"),
+        ("FROM generated(5) FORMAT combined_log", "BAD_SQL", 22, "options only"),
+        ("FROM generated(rate => 'x') FORMAT combined_log", "BAD_ARGUMENT", 22, None),
+        ("FROM generated(clock => 'x') FORMAT combined_log", "UNKNOWN_OPTION", 22, None),
+        ("FROM files('x') FORMAT jsn(a INT)", "UNKNOWN_FORMAT", 40, "'json'"),
+        ("FROM files('x') FORMAT json", "BAD_SQL", 40, "TIMESTAMP"),
+        ("FROM files('x') FORMAT json(a)", "BAD_SQL", 40, "BIGINT"),
+        ("FROM files('x') FORMAT json(a BIGNT)", "BAD_SQL", 40, "BIGINT"),
+        ("FROM files('x') FORMAT json(a MAP<STRING, INT>)", "UNKNOWN_TYPE", 40, "ARRAY"),
+        ("FROM files('x') FORMAT json(a INT, a INT)", "NAME_TAKEN", 40, None),
+        ("FROM files('x') FORMAT json(select INT)", "BAD_SQL", 40, "`select`"),
+        ("FROM files('x') FORMAT csv(a INT, seperator => ';')", "UNKNOWN_OPTION", 40, "'separator'"),
+        ("FROM files('x') FORMAT combined_log(a INT)", "BAD_SQL", 40, "Leave them out"),
+        ("FROM files('x') FORMAT json(a INT) EVENT TIME b", "UNKNOWN_COLUMN", 40, None),
+        ("FROM files('x') FORMAT json(a INT) EVENT TIME a", "TYPE_MISMATCH", 40, None),
+        ("FROM files('x') FORMAT json(a INT 'iso')", "BAD_TIME_FORMAT", 40, None),
+    ],
+)
+def test_bad_streams(text: str, condition: str, column: int, hint: str | None) -> None:
+    with pytest.raises(UserError) as caught:
+        made(f"CREATE STREAM s {text}")
+    error = caught.value
+    assert (error.condition, error.where) == (condition, f"line 1, column {column}")
+    if hint is not None:
+        assert hint in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "hint"),
+    [
+        ("jsnl('x')", "UNKNOWN_SINK", "'jsonl'"),
+        ("jsonl()", "BAD_SQL", "directory"),
+        ("jsonl('a', 'b')", "BAD_SQL", "directory"),
+        ("sqlite('x')", "BAD_SQL", "path, table"),
+        ("jsonl('x', y => 5)", "UNKNOWN_OPTION", "none"),
+        ("jsonl(5)", "BAD_ARGUMENT", None),
+        ("sqlite('x', 'sqlite_x')", "BAD_TABLE_NAME", None),
+    ],
+)
+def test_bad_sinks(text: str, condition: str, hint: str | None) -> None:
+    with pytest.raises(UserError) as caught:
+        sinks(text)
+    assert (caught.value.condition, caught.value.where) == (condition, "line 1, column 38")
+    if hint is not None:
+        assert hint in (caught.value.hint or "")
