@@ -54,10 +54,10 @@ def recipe(kind: Kind, events: int) -> Recipe:
         log = CallParameters(events, servers=1, rate=rate, callers=round(rate) * 100).log()
         return Recipe(log, lambda line: line.partition(b",")[0], 2, CallParameters.closing_line)
     from penstock.demos import taxi
-    from penstock.demos.made import made_log
+    from penstock.demos.generator import generate_log
 
     # the order of all trips decides: they are one part
-    made = made_log(
+    made = generate_log(
         taxi.trip, rate=max(1.0, min(100.0, events / 3600)), total=events, live=False, partitions=1
     )
     return Recipe(made, lambda line: b"", 1, b"")

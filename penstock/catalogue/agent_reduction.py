@@ -14,8 +14,8 @@ from penstock.catalogue.job_builder import Given, Workshop
 from penstock.catalogue.script import script
 from penstock.errors import UserError
 from penstock.query import logical
-from penstock.query.reduced import Reduction, reduction
 from penstock.query.reducer import Reducer
+from penstock.query.reduction_plan import Reduction, plan_reduction
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateJob, CreateStream
 
@@ -46,7 +46,7 @@ def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool =
         )
     if not outputs:
         raise UserError("NO_JOBS", "the text creates no job", hint="CREATE JOB name AS SELECT ....")
-    return reduction(logical.App(name, tuple(outputs)), stream, _said(text, stream))
+    return plan_reduction(logical.App(name, tuple(outputs)), stream, _said(text, stream))
 
 
 def reducer_of(text: str, stream: str) -> Reducer:

@@ -19,7 +19,7 @@ from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
 from penstock.query.compile import forms
 from penstock.query.physical import Plan, ScanPlan
-from penstock.query.rules.share_equal import form
+from penstock.query.rules.share_equal import value_key
 from penstock.query.stream import Stream
 
 
@@ -116,8 +116,8 @@ def compiled(name: str, number: int, rows: Stream, *, alone: bool = False) -> Co
     simple = None if alone else standard(output)
     if simple is not None:
         keys = Keys(
-            tuple(form(condition) for condition in simple.conditions),
-            tuple(form(operand) for operand, _ in simple.equal),
+            tuple(value_key(condition) for condition in simple.conditions),
+            tuple(value_key(operand) for operand, _ in simple.equal),
             simple.projection,
             None if simple.top is not None or calls_python(simple.after) else said_by(simple.after),
         )

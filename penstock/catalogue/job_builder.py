@@ -29,7 +29,7 @@ from penstock.catalogue.picklable import check_sendable, may_call
 from penstock.catalogue.resolve import resolve_names
 from penstock.errors import PenstockError, UserError
 from penstock.query import logical
-from penstock.query.code import code_of, code_of_all
+from penstock.query.code_digests import digest_objects, digest_plan
 from penstock.query.compile import forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
@@ -52,7 +52,7 @@ class Given:
     app: AppPlan | None = None
 
     def code(self) -> Mapping[str, str]:
-        """The digests of all code in it, by names (see `penstock.query.code`)."""
+        """The digests of all code in it, by names (see `penstock.query.code_digests`)."""
         functions = {f"function: {name}": function for name, function in self.functions.items()}
         functions |= {f"message: {name}": function for name, function in self.deliver.items()}
         nodes = [stream.node for stream in self.streams.values()]
@@ -61,8 +61,8 @@ class Given:
             name: forms(logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))).plan
             for name, rows in self.queries.items()
         }
-        of_app = {} if self.app is None else code_of(self.app.plan)
-        return {**code_of_all(functions, sources, plans), **of_app}
+        of_app = {} if self.app is None else digest_plan(self.app.plan)
+        return {**digest_objects(functions, sources, plans), **of_app}
 
 
 #: a job, and columns that another declares of it

@@ -34,8 +34,8 @@ from penstock.operators.top_k import TopK
 from penstock.query import logical
 from penstock.query.check import empty_frame
 from penstock.query.pane_totals import PaneOf
-from penstock.query.rules.push_projections import pruned, roots
-from penstock.query.rules.share_equal import form
+from penstock.query.rules.push_projections import find_roots, prune
+from penstock.query.rules.share_equal import value_key
 from penstock.query.steps import FilterStep, KeepStep, MapStep, Step
 
 #: types of which constants can be looked up in a table
@@ -147,7 +147,7 @@ def _expressions(said: Standard) -> Iterator[pl.Expr]:
 def said_by(steps: tuple[Step, ...]) -> Hashable:
     """What tells steps from others."""
     return tuple(
-        form(
+        value_key(
             getattr(step, "columns", None) or getattr(step, "names", None) or getattr(step, "predicate", None)
         )
         for step in steps
@@ -191,7 +191,7 @@ def _standard(output: logical.Output) -> Standard | None:
         KeepStep(tuple(name for name, _ in plain.columns), aggregate.origin),
     )
     wanted = {name for name, _ in plain.columns}
-    steps = pruned((*_rest(before), *last), wanted)
+    steps = prune((*_rest(before), *last), wanted)
     named = MapStep(plain.named, aggregate.origin), KeepStep(tuple(aggregate.schema), aggregate.origin)
     conditions, equal = _conditions(before, source.schema)
     return Standard(
@@ -255,7 +255,7 @@ def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
 
 def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> Standard:
     conditions, equal = _conditions(steps, source.schema)
-    rest = pruned(_rest(steps), set(output.node.schema))
+    rest = prune(_rest(steps), set(output.node.schema))
     used = _columns(source, rest, set(output.node.schema))
     keep = KeepStep(tuple(name for name in source.schema if name in used), source.origin)
     needed = used | _columns(source, _first(steps), set())
@@ -275,7 +275,7 @@ def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step
 
 
 def _columns(source: logical.Source, steps: tuple[Step, ...], needed: set[str]) -> frozenset[str]:
-    return frozenset(roots(steps, needed, set(source.schema)))
+    return frozenset(find_roots(steps, needed, set(source.schema)))
 
 
 def _ranked(node: logical.Node) -> bool:

@@ -56,7 +56,7 @@ _DEFAULTS = Limits()
 _POLL_SECONDS = 0.05
 
 
-# over 8 parameters: each is an option
+# over 8 parameters and 60 lines: each parameter is an option
 def coordinator(
     coordination: Annotated[
         str,

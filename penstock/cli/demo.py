@@ -57,7 +57,7 @@ class Profile(StrEnum):
     step = "step"
 
 
-# over 8 parameters: each is an option
+# over 8 parameters and 60 lines: each parameter is an option
 def demo(
     context: typer.Context,
     name: Annotated[Name, typer.Argument(help="The demo.")] = Name.clickstream,

@@ -43,8 +43,8 @@ def _elastic() -> None:
 
 
 @elastic_app.command("simulate")
-# over 8 parameters: each is an option
-def simulate_(
+# over 8 parameters and 60 lines: each parameter is an option
+def simulate(
     trace: Annotated[
         str,
         typer.Option(
@@ -131,11 +131,8 @@ def simulate_(
     one = _simulate(run, None if manager is None else load_manager(manager))
     other = None if against is None else _simulate(_compared_run(run, against), None)
     if svg is not None:
-        names = ("as set", against or "")
-        title = title or f"{form.name}, {hours:g} h"
-        write_file(
-            svg, draw_scaling(one, title, other, ("with the loop", "without") if against == "off" else names)
-        )
+        names = ("with the loop", "without") if against == "off" else ("as set", against or "")
+        write_file(svg, draw_scaling(one, title or f"{form.name}, {hours:g} h", other, names))
     if json:
         print(one.record.lines(), end="")
         print(json_text.dumps({"figures": _rounded(one)} | ({"against": _rounded(other)} if other else {})))

@@ -165,7 +165,7 @@ def as_reduced(app: App | JobsApp, stream: str | None) -> App | JobsApp:
             "agents can reduce only for jobs in a file of SQL",
             hint="Give agents and engine the same .sql file.",
         )
-    return reduction_of(app.sql, stream, app.name).reduced()
+    return reduction_of(app.sql, stream, app.name).engine_app()
 
 
 def as_seconds(text: str, option: str) -> float:

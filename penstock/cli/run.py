@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,38 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli import options as o
 from penstock.cli.command_line import resume_command
 from penstock.cli.load_app import load
-from penstock.cli.options import (
-    AppFile,
-    CheckpointEvery,
-    Conf,
-    Coordination,
-    Costs,
-    Drain,
-    DropState,
-    Elastic,
-    Epoch,
-    ExecutorCount,
-    For,
-    Fresh,
-    Ha,
-    LeaseTimeout,
-    ManagerFile,
-    Master,
-    RecoveryTime,
-    Reduced,
-    SchemeName,
-    SemanticsName,
-    Slices,
-    State,
-    StragglerTime,
-    as_interval,
-    as_reduced,
-    as_seconds,
-    as_spark_settings,
-    default_state,
-)
+from penstock.cli.options import as_interval, as_reduced, as_seconds, as_spark_settings, default_state
 from penstock.cli.run_engine import serve
 from penstock.cli.scaling_options import following
 from penstock.cli.state import forget
@@ -51,48 +24,43 @@ from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduc
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import forms
-from penstock.query.explain import FORMS, explained
-from penstock.query.picture import picture
-from penstock.query.strategies import Cluster, told
+from penstock.query.explain import FORMER_FORMS, FORMS, explain_app
+from penstock.query.picture import draw_plan
+from penstock.query.strategies import Cluster, compare_strategies
 from penstock.settings import Settings
 
-LOCAL = "local[*]"
 #: options that the command to continue leaves out
 _ONE_TIME = ("for_", "fresh", "drop_state")
 
 
-# over 8 parameters: each is an option
+# over 8 parameters and 60 lines: each parameter is an option
 def run(
     context: typer.Context,
-    file: AppFile,
-    state: State = None,
-    master: Master = LOCAL,
-    executors: ExecutorCount = None,
-    for_: For = None,
-    slices: Slices = None,
-    epoch: Epoch = "1s",
-    drain: Drain = False,
-    fresh: Fresh = False,
-    ha: Ha = False,
-    scheme: SchemeName = None,
-    coordination: Coordination = None,
-    lease_timeout: LeaseTimeout = "2s",
-    straggler_time: StragglerTime = "5s",
-    recovery_time: RecoveryTime = None,
-    cost: Costs = None,
-    semantics: SemanticsName = Semantics.precise,
-    checkpoint_every: CheckpointEvery = "1",
-    elastic: Elastic = None,
-    manager: ManagerFile = None,
-    reduced: Reduced = None,
-    drop_state: DropState = False,
-    conf: Conf = None,
+    file: o.AppFile,
+    state: o.State = None,
+    master: o.Master = "local[*]",
+    executors: o.ExecutorCount = None,
+    for_: o.For = None,
+    slices: o.Slices = None,
+    epoch: o.Epoch = "1s",
+    drain: o.Drain = False,
+    fresh: o.Fresh = False,
+    ha: o.Ha = False,
+    scheme: o.SchemeName = None,
+    coordination: o.Coordination = None,
+    lease_timeout: o.LeaseTimeout = "2s",
+    straggler_time: o.StragglerTime = "5s",
+    recovery_time: o.RecoveryTime = None,
+    cost: o.Costs = None,
+    semantics: o.SemanticsName = Semantics.precise,
+    checkpoint_every: o.CheckpointEvery = "1",
+    elastic: o.Elastic = None,
+    manager: o.ManagerFile = None,
+    reduced: o.Reduced = None,
+    drop_state: o.DropState = False,
+    conf: o.Conf = None,
 ) -> None:
     """Run an application. It stops at Ctrl-C, after the time of --for, or with --drain when everything is read."""
-    settings_epoch = as_seconds(epoch, "--epoch")
-    for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    as_seconds(lease_timeout, "--lease-timeout")
-    every = as_interval(checkpoint_every)
     if not ha and any(one is not None for one in (scheme, coordination, recovery_time, cost)):
         raise UserError(
             "BAD_OPTION",
@@ -103,49 +71,45 @@ def run(
         scheme, coordination, lease_timeout, straggler_time, recovery_time, cost, semantics, checkpoint_every
     )
     unit.check()
+    epoch_seconds = as_seconds(epoch, "--epoch")
+    for_seconds = None if for_ is None else as_seconds(for_, "--for")
     spark = as_spark_settings(conf)
     app = as_reduced(load(file), reduced)
-    place = state or default_state(app.name)
+    settings = Settings(
+        state=state or default_state(app.name),
+        master=master,
+        slices=slices,
+        epoch_seconds=epoch_seconds,
+        drain=drain,
+        checkpoint_every=as_interval(checkpoint_every) or 1,
+        semantics=semantics,
+        drop_state=drop_state,
+        spark=spark,
+    )
     if fresh:
-        forget(place)
-    if ha and drop_state:
+        forget(settings.state)
+    resume = resume_command(context, *_ONE_TIME)
+    if not ha:
+        scaled = replace(settings, **following(master, executors, elastic, manager))
+        serve(app, scaled, for_seconds=for_seconds, again=resume)
+        return
+    _refuse_drop_state(drop_state)
+    refuse_executors(elastic, manager, executors)
+    refuse_reduced(reduced)
+    serve_unit(settings.state, unit.launch(app, file, settings), scheme, for_seconds, resume)
+
+
+def _refuse_drop_state(drop_state: bool) -> None:
+    if drop_state:
         raise UserError(
             "BAD_OPTION",
             "--drop-state works for a single engine only: the engines of an HA unit would have to agree on it",
             hint="Start the unit on another state directory, or with --fresh.",
         )
-    if ha:
-        refuse_executors(elastic, manager, executors)
-        refuse_reduced(reduced)
-        launch = unit.launch(
-            app,
-            file,
-            place,
-            master=master,
-            slices=slices,
-            epoch_seconds=settings_epoch,
-            spark=spark,
-            drain=drain,
-        )
-        serve_unit(place, launch, scheme, for_seconds, resume_command(context, *_ONE_TIME))
-        return
-    settings = Settings(
-        state=place,
-        master=master,
-        slices=slices,
-        epoch_seconds=settings_epoch,
-        drain=drain,
-        checkpoint_every=every or 1,
-        semantics=semantics,
-        drop_state=drop_state,
-        spark=spark,
-        **following(master, executors, elastic, manager),
-    )
-    serve(app, settings, for_seconds=for_seconds, again=resume_command(context, *_ONE_TIME))
 
 
 def explain(
-    file: AppFile,
+    file: o.AppFile,
     form: Annotated[str | None, typer.Option(help=f"Show only one form: {', '.join(FORMS)}.")] = None,
     strategies: Annotated[
         bool,
@@ -162,6 +126,7 @@ def explain(
     They are the query as written, the logical, the optimised and the physical plan, and Spark's stages. Of a file of
     SQL: what each job does.
     """
+    form = form and FORMER_FORMS.get(form, form)
     if form is not None and form not in FORMS:
         raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
     console, app = Console(highlight=False), load(file)
@@ -175,13 +140,13 @@ def explain(
         _print_jobs(app, console)
         return
     if svg is not None:
-        write_file(svg, picture(forms(app).plan))
+        write_file(svg, draw_plan(forms(app).plan))
         console.print(f"drawn in {svg}", soft_wrap=True)
     if strategies:
-        console.print(Text(told(app, Cluster(nodes, rate))), soft_wrap=True)
+        console.print(Text(compare_strategies(app, Cluster(nodes, rate))), soft_wrap=True)
     if svg is not None or strategies:
         return
-    for name, text in explained(app).items():
+    for name, text in explain_app(app).items():
         if form is None:
             console.print(Text(name.upper(), style="bold cyan"))
         if form in (None, name):

@@ -173,10 +173,14 @@ def serve(
     guard = StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
     pages = mount_dashboard if ui else None
     if ha:
-        seconds = as_seconds(epoch, "--epoch")
-        launch = asked.launch(
-            app, file, place, master=master, slices=slices, epoch_seconds=seconds, spark=spark, served=True
+        settings = Settings(
+            state=place,
+            master=master,
+            slices=slices,
+            epoch_seconds=as_seconds(epoch, "--epoch"),
+            spark=spark,
         )
+        launch = asked.launch(app, file, settings, served=True)
         serve_ha(
             app,
             place,

@@ -15,6 +15,7 @@ from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme, Semantics
 from penstock.ha.unit import unit_name
 from penstock.query.logical import App
+from penstock.settings import Settings
 from penstock.state.directory import SHARED
 
 
@@ -34,6 +35,7 @@ class UnitOptions:
     def check(self) -> None:
         """Refuse options that contradict each other."""
         every = as_interval(self.checkpoint_every)
+        as_seconds(self.lease_timeout, "--lease-timeout")
         if self.recovery_time is None and (self.cost is not None or every is None):
             raise UserError(
                 "BAD_OPTION",
@@ -47,31 +49,20 @@ class UnitOptions:
                 hint="Leave out --scheme or --recovery-time.",
             )
 
-    # over 8 parameters: one for each setting of `Launch` that options decide
     def launch(
-        self,
-        app: App | JobsApp,
-        file: Path | None,
-        place: Path,
-        *,
-        master: str,
-        slices: int | None,
-        epoch_seconds: float,
-        spark: dict[str, str],
-        drain: bool = False,
-        served: bool = False,
+        self, app: App | JobsApp, file: Path | None, settings: Settings, *, served: bool = False
     ) -> Launch:
-        """How the engines of an app's unit start on a state directory."""
+        """How the engines of an app's unit start with these settings."""
         every = as_interval(self.checkpoint_every)
         return Launch(
-            unit=unit_name(app.name, place),
-            coordination=_store(self.coordination or place / SHARED / "coordination"),
+            unit=unit_name(app.name, settings.state),
+            coordination=_store(self.coordination or settings.state / SHARED / "coordination"),
             file="" if file is None else str(file.resolve()),
             folder=os.getcwd(),
-            master=master,
-            slices=slices,
-            epoch_seconds=epoch_seconds,
-            drain=drain,
+            master=settings.master,
+            slices=settings.slices,
+            epoch_seconds=settings.epoch_seconds,
+            drain=settings.drain,
             lease_seconds=as_seconds(self.lease_timeout, "--lease-timeout"),
             served=served,
             recovery=self._recovery(every),
@@ -80,7 +71,7 @@ class UnitOptions:
                 "checkpoint_varies": every is None,
                 "straggler_seconds": as_seconds(self.straggler_time, "--straggler-time"),
             }
-            | ({"spark": spark} if spark else {}),
+            | ({"spark": settings.spark} if settings.spark else {}),
         )
 
     def _recovery(self, every: int | None) -> dict[str, Any]:

@@ -69,11 +69,6 @@ class Lease:
         """Whether no other process can hold the lease yet, by this process's own clock."""
         return not self._over and self._session.is_held()
 
-    def wait_lost(self, seconds: float) -> bool:
-        """Wait until the session has ended, at most so long; returns whether the lease is lost."""
-        self._session.ended.wait(seconds)
-        return not self.is_held()
-
     def check(self) -> None:
         """Raise FENCED or LEASE_LOST unless the lease is held."""
         if self.is_held():

@@ -72,7 +72,7 @@ def measured_seconds(unit: Mapping[str, Any], scheme: str) -> list[float]:
 
 def scheme_origin(unit: Mapping[str, Any]) -> str:
     """Who chose the scheme in force."""
-    return "the controller's choice" if unit["controlled"] else "chosen by people"
+    return "the controller's choice" if unit["controlled"] else "chosen by the user"
 
 
 def _requirement(unit: Mapping[str, Any]) -> str:
@@ -81,8 +81,8 @@ def _requirement(unit: Mapping[str, Any]) -> str:
     if threshold is None:
         return "no recovery time is required"
     semantics = unit["controller"]["settings"]["semantics"]
-    by_people = "" if unit["controlled"] else ", scheme chosen by people"
-    return f"within {threshold:g} s, {semantics}{by_people}"
+    by_user = "" if unit["controlled"] else ", scheme chosen by the user"
+    return f"within {threshold:g} s, {semantics}{by_user}"
 
 
 def _row(unit: Mapping[str, Any], one: Mapping[str, Any]) -> Sequence[Any]:

@@ -1,1 +1,1 @@
-"""Demo applications: `penstock demo NAME` runs each, `penstock run FILE` too. They use what a user's program may."""
+"""Demo applications. `penstock demo NAME` or `penstock run FILE` runs them. They import only what users may import."""

@@ -1,12 +1,12 @@
-"""Telephone calls (StreamCloud): who talks much, how long are calls where, and which calls cannot be?
+"""Telephone calls (StreamCloud): who makes long calls, how long are calls by district, and which calls are fraud?
 
     penstock demo calls
 
-Receives call records, each when it is emitted, shortly after the call; hands:
+The input is call records, each emitted shortly after its call. Outputs:
 - `heavy`: numbers whose calls of the last hour are longer than `long_seconds` on average, every minute;
-- `districts`: calls and their average duration by district, of the last minute, every ten seconds;
+- `districts`: calls and their average duration by district in the last minute, every ten seconds;
 - `too_far`: two calls of one number in a row, from places too far apart for the time between;
-- `overlapping`: two calls that one number takes part in at a time, if emitted at most `near` apart;
+- `overlapping`: two calls of one number at the same time, if emitted at most `near` apart;
 - `fraud`: numbers with at least two of these alarms in an hour.
 """
 
@@ -18,10 +18,10 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.demos.places import kilometres
+from penstock.demos.distance import kilometres
 from penstock.logs import Log, Profile
 
-#: nobody travels faster; and within a town places are not that exact
+#: the fastest travel, and how inexact a place is
 FASTEST_KMH, TOWN_KM = 900.0, 50.0
 
 

@@ -1,10 +1,10 @@
-"""Credit cards: was a card used in two places that are too far apart for the time between?
+"""Credit cards: was a card used in two places too far apart for the time between?
 
     penstock demo cards
 
-Receives payments; hands one output:
-- `suspicious`: two payments of one card in a row, the owner said to be there, at most `within` apart, from places
-  too far from each other. Payments without the owner (by telephone, in web shops) do not count.
+The input is payments. Output:
+- `suspicious`: two consecutive payments of one card with its owner present, at most `within` apart, from places too
+  far from each other. Payments without the owner (by telephone, in web shops) do not count.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import penstock as ps
 from penstock import col
-from penstock.demos.made import Draws, iso, made_log
-from penstock.demos.places import kilometres
+from penstock.demos.distance import kilometres
+from penstock.demos.generator import Draws, format_time, generate_log
 from penstock.logs import Log, Profile
 
 COLUMNS = {
@@ -26,7 +26,7 @@ COLUMNS = {
     "amount": ps.Float64(),
     "present": ps.Boolean(),
 }
-#: nobody travels faster; and a place is not known more exactly than this
+#: the fastest travel, and how inexact a place is
 FASTEST_KMH, EXACT_KM = 900.0, 20.0
 
 
@@ -58,12 +58,14 @@ def payment(draw: Draws, number: int, micros: int) -> str:
     home = Draws(card if draw.below(300) else number)
     lat, lon = (low + home.below(500) / 100 + draw.below(100) / 1000 for low in (38, -8))
     place = {"lat": round(lat, 4), "lon": round(lon, 4), "amount": draw.low(20_000) / 100}
-    return json.dumps({"time": iso(micros), "card": f"c{card}", **place, "present": draw.below(5) > 0})
+    return json.dumps(
+        {"time": format_time(micros), "card": f"c{card}", **place, "present": draw.below(5) > 0}
+    )
 
 
 def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
     """The demo's log."""
-    return made_log(payment, rate=rate or 1_000, profile=profile)
+    return generate_log(payment, rate=rate or 1_000, profile=profile)
 
 
 app = build(generated())

@@ -1,12 +1,12 @@
-"""The click stream: which three pages do visitors look at in a row, and which pages are hot right now?
+"""The click stream: which three pages do visitors look at in a row, and which pages are popular now?
 
-    penstock demo clickstream                 on a made-up web shop
+    penstock demo clickstream                 on a generated web shop
     penstock demo --log '/var/log/nginx/*.log' on your own access logs
 
-Receives lines of an access log; hands four outputs as JSON lines:
-- `patterns`: the most frequent rows of pages that a visitor saw one after the other, since the beginning, on change;
+The input is lines of an access log. Outputs, as JSON lines:
+- `patterns`: the most frequent sequences of pages that a visitor saw, over all events so far, on change;
 - `pages`: the most requested pages of each window of 30 seconds;
-- `sites` and `segments`: the same by the site that visitors came from, and by what they look at the pages with.
+- `sites` and `segments`: the same by the site that visitors came from, and by their kind of client.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import penstock as ps
 from penstock import col
 from penstock.logs import Log, Profile
 
-#: what a page brings along with itself: nobody "visits" these
+#: what a browser loads for a page: nobody "visits" these
 ASSETS = r"(?i)\.(css|js|png|jpe?g|gif|svg|ico|woff2?|ttf|map)$"
-#: what visitors look with, by what their agents call themselves; the first that fits
+#: kinds of clients by their user agents; the first that fits
 SEGMENTS = {"robot": "(?i)bot|crawl|spider", "phone": "Mobile|Android|iPhone", "computer": "Mozilla|Opera"}
 
 
 def segment() -> pl.Expr:
-    """What a visitor looks with."""
+    """The kind of a visitor's client."""
     found: pl.Expr = ps.lit("other")
     for name, agents in reversed(SEGMENTS.items()):
         found = pl.when(col("agent").str.contains(agents)).then(ps.lit(name)).otherwise(found)
@@ -44,8 +44,8 @@ def build(
 ) -> ps.App:
     """The application over a log of combined lines.
 
-    `cookie` names the session cookie in the field after the agent. Without one (None) a visitor is told by
-    host and agent. `steps` pages make a pattern; the `best` most frequent ones are told.
+    `cookie` is the name of the session cookie in the field after the agent. Without one (None) host and agent identify
+    a visitor. `steps` pages make a pattern; the `best` most frequent ones are emitted.
     """
     decoder = ps.combined_log(extra=[ps.Cookie(cookie)] if cookie else [])
     requests = ps.stream("clicks", log, decoder, time="time", lateness=lateness)
@@ -57,12 +57,12 @@ def build(
         col("visitor").is_not_null() & col("page").is_not_null() & ~col("page").str.contains(ASSETS)
     )
 
-    # the last pages of every visitor, as each click comes in; counted; the best of them
+    # the last pages of a visitor at each click, their counts, and the best of them
     walks = clicks.key_by("visitor").last(steps, "page")
     patterns = walks.select(pattern=col("page").list.join(" > "))
     top_patterns = patterns.key_by("pattern").running("5s").count().top(best)
 
-    # the hottest pages of every half minute
+    # the most popular pages of every half minute
     top_pages = clicks.key_by("page").window("30s").count().top(best)
 
     top_of_sites = clicks.key_by("site", "page").window("30s").count().top(best, per="site")
@@ -78,7 +78,7 @@ def build(
 
 
 def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
-    """The demo's log: a made-up web shop."""
+    """The demo's log: a generated web shop."""
     return ps.generated(rate=rate or 20_000, profile=profile)
 
 

@@ -1,11 +1,11 @@
-"""The streaming part of HiBench, as UPM-CEP was measured by it.
+"""The streaming workloads of HiBench, with which UPM-CEP was measured.
 
     penstock demo hibench
 
-Receives lines of an access log; hands four outputs:
+The input is lines of an access log. Outputs:
 - `identity`: the requests as they are;
-- `repartition`: the same, dealt out evenly over all tasks on the way;
-- `wordcount`: how often a page has been asked for up to now, at every request;
+- `repartition`: the same, sent round-robin to all tasks on the way;
+- `wordcount`: the number of requests of a page so far, at every request;
 - `fixed_window`: the requests of each address in 30 seconds, and the times of the first and the last.
 """
 
@@ -25,7 +25,7 @@ def build(
     cookie: str | None = "session",
     lateness: str = "2s",
 ) -> ps.App:
-    """The application over a log of combined lines. `cookie`: there is a field of cookies after the agent."""
+    """The application over a log of combined lines. `cookie`: the lines have a field of cookies."""
     decoder = ps.combined_log(extra=[ps.Cookie(cookie)] if cookie else [])
     clicks = ps.stream("clicks", log, decoder, time="time", lateness=lateness)
     visits = clicks.select("time", "host", "path", "status")

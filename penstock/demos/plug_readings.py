@@ -1,4 +1,4 @@
-"""Readings of smart plugs in the columns of DEBS 2014's challenge: how they are read, completed and made up."""
+"""Decode, complete and generate readings of smart plugs in the columns of DEBS 2014's challenge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from penstock.demos.made import Draws, made_log
+from penstock.demos.generator import Draws, generate_log
 from penstock.logs import Log, Profile
 
 COLUMNS: dict[str, pl.DataType] = {
@@ -25,9 +25,9 @@ COMPLETED: dict[str, pl.DataType] = {
     "load": ps.Float64(),
     "made": ps.Boolean(),
 }
-#: seconds that may be without a load reading before one is made up
+#: seconds without a load reading after which one is computed
 GAP = 60.0
-#: of the made-up log
+#: the size of the generated log
 HOUSES, PLUGS, DAYS = 10, 4, 3
 
 
@@ -37,10 +37,10 @@ def decoder() -> ps.Delimited:
 
 
 def completion(since: list[float] | None, row: dict[str, Any], emit: Callable[[Any], None]) -> Any:
-    """Passes loads on; tells one where the meter went on by more than the load readings account for.
+    """Emit load readings, and a computed load where the meter advanced by more than the load readings explain.
 
-    State: the work reading that counts from, its time, the time of the last reading, and the seconds and watt seconds
-    that load readings since account for: each for the time back to the reading before it, at most `GAP`.
+    State: a work reading, its time, the time of the last reading, and the seconds and watt seconds that load readings
+    since then explain. A load reading explains the time back to the reading before it, at most `GAP`.
     """
     now, value = row["at"].timestamp(), row["value"]
     plug = {name: row[name] for name in PLUG}
@@ -48,13 +48,13 @@ def completion(since: list[float] | None, row: dict[str, Any], emit: Callable[[A
         emit({**plug, "load": value, "made": False})
         if since is None:
             return None
-        work, begun, last, seconds, used = since
+        work, start, last, seconds, used = since
         span = min(now - last, GAP)
-        return [work, begun, now, seconds + span, used + span * value]
+        return [work, start, now, seconds + span, used + span * value]
     if since is None:
         return [value, now, now, 0.0, 0.0]
-    work, begun, _, seconds, used = since
-    missing, left = now - begun - seconds, (value - work) * 3.6e6 - used
+    work, start, _, seconds, used = since
+    missing, left = now - start - seconds, (value - work) * 3.6e6 - used
     if missing > GAP and left > 0:
         emit({**plug, "load": round(left / missing, 3), "made": True})
     # while loads are missing, work adds up until the time is worth a load
@@ -62,7 +62,7 @@ def completion(since: list[float] | None, row: dict[str, Any], emit: Callable[[A
 
 
 def reading(draw: Draws, number: int, micros: int) -> str:
-    """Every plug in turn: its load, then its work. Use swings over the day; some half hours are without loads."""
+    """Each plug in turn: its load, then its work. Loads vary over the day and are missing in some half hours."""
     turn, work = divmod(number, 2)
     plug, seconds = turn % (HOUSES * PLUGS), micros / 1e6
     mean, day = 20 + 30 * Draws(plug).below(10), 2 * math.pi / 86_400
@@ -78,6 +78,6 @@ def reading(draw: Draws, number: int, micros: int) -> str:
 
 
 def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
-    """Three days of readings, there at once: `rate` is in the time of the readings, not of the clock."""
+    """Three days of readings, all there at once: `rate` is in the time of the readings, not of the clock."""
     each = rate or 4
-    return made_log(reading, rate=each, profile=profile, live=False, total=round(each * 86_400 * DAYS))
+    return generate_log(reading, rate=each, profile=profile, live=False, total=round(each * 86_400 * DAYS))

@@ -1,13 +1,13 @@
-"""A shop's invoices, with cancellations as retractions: what sells, what is bought together, what came back?
+"""A shop's invoices, with cancellations as retractions: what sells, what is bought together, what is returned?
 
     penstock demo retail
     penstock demo retail --log '../shared/data/online_retail.csv.gz' --drain
 
-Receives lines of invoices; a cancellation is a line with a negative quantity. Hands three outputs:
+The input is lines of invoices; a cancellation is a line with a negative quantity. Outputs:
 - `best`: the products with the most units of each day, less those cancelled that day;
 - `together`: the pairs of products that most customers have bought within a day, as of each day. A line counts +1, a
-  cancellation -1, a pair the product of the two: so what is cancelled within the day takes its pairs back;
-- `taken_back`: each cancellation with the customer's latest purchases of the product that it takes back.
+  cancellation -1, and a pair the product of the two, so a cancellation within the day retracts its pairs;
+- `taken_back`: each cancellation with the customer's latest purchases of the product, which it retracts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.demos.made import Draws, iso, made_log
+from penstock.demos.generator import Draws, format_time, generate_log
 from penstock.logs import Log, Profile
 
 COLUMNS: dict[str, pl.DataType] = {
@@ -37,15 +37,18 @@ TAKEN: dict[str, pl.DataType] = {
 
 
 def taken_back(bought: list[list[Any]], line: dict[str, Any], emit: Callable[[Any], None]) -> list[list[Any]]:
-    """The purchases that still stand, as [invoice, quantity], oldest first. What has no purchase is told with null."""
+    """Emit what a cancellation retracts, with a null invoice if there is no purchase.
+
+    State: the purchases that are not retracted, as [invoice, quantity], oldest first.
+    """
     if line["quantity"] > 0:
         return [*bought, [line["invoice"], line["quantity"]]]
-    told = {"customer": line["customer"], "product": line["product"], "cancellation": line["invoice"]}
+    cancelled = {"customer": line["customer"], "product": line["product"], "cancellation": line["invoice"]}
     left = -line["quantity"]
     while left > 0:
         invoice, quantity = bought.pop() if bought else (None, left)
         back = min(left, quantity)
-        emit({**told, "invoice": invoice, "quantity": back})
+        emit({**cancelled, "invoice": invoice, "quantity": back})
         left -= back
         if quantity > back:
             bought.append([invoice, quantity - back])
@@ -84,21 +87,21 @@ def build(
 
 
 def line(draw: Draws, number: int, micros: int) -> str:
-    """After the header, a line a customer buys or, one time in twenty, cancels."""
+    """After the header: a customer buys or, one time in twenty, cancels."""
     if number < 2:
         return ",".join(COLUMNS)
     product, customer = draw.low(40), draw.low(200)
     cancelled = draw.below(20) == 0
     quantity = (1 + draw.below(6)) * (-1 if cancelled else 1)
     invoice = f"{'C' if cancelled else ''}{500_000 + number // 7}"
-    at = iso(micros, seconds=True)
+    at = format_time(micros, seconds=True)
     return f"{invoice},P{product},Thing {product},{quantity},{at},{1 + product / 4},{customer}.0,Spain"
 
 
 def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
-    """Ten days of invoices, there at once: `rate` is in the time of the invoices, not of the clock."""
+    """Ten days of invoices, all there at once: `rate` is in the time of the invoices, not of the clock."""
     each = rate or 0.1
-    return made_log(line, rate=each, profile=profile, live=False, total=round(each * 864_000))
+    return generate_log(line, rate=each, profile=profile, live=False, total=round(each * 864_000))
 
 
 app = build(generated())

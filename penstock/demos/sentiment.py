@@ -1,10 +1,10 @@
-"""Sentiment: what do people feel about a few topics?
+"""Sentiment: how do people feel about a few topics?
 
     penstock demo sentiment
 
-Receives short messages with a time and tags; hands for each topic, of the last ten seconds, every second:
-- `mood`: messages with its tag, how many were glad and how many sad, and the average score. A message scores a point
-  for every good word and loses one for every bad word.
+The input is short messages with a time and tags. Output, for each topic in the last ten seconds, every second:
+- `mood`: the number of messages with its tag, of glad and of sad ones, and the average score. A message's score is its
+  number of good words less its number of bad ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BAD = ("bad", "lost", "storm", "fear", "wreck", "sad")
 generated = text.generated
 
 
-def said(words: Sequence[str]) -> pl.Expr:
-    """How many of these words a message says."""
+def count_words(words: Sequence[str]) -> pl.Expr:
+    """The number of these words in a message."""
     return col("text").str.count_matches(rf"(?i)\b(?:{'|'.join(words)})\b").cast(pl.Int64)
 
 
@@ -40,7 +40,7 @@ def build(
     """The application over a log of messages; `topics` are tags in small letters."""
     messages = text.lines("messages", log, lateness)
     tags = col("text").str.to_lowercase().str.extract_all(r"#\w+").list.unique(maintain_order=True)
-    about = messages.select(topic=tags, score=said(GOOD) - said(BAD)).explode("topic")
+    about = messages.select(topic=tags, score=count_words(GOOD) - count_words(BAD)).explode("topic")
     about = about.filter(col("topic").is_in(list(topics)))
     felt = about.map(glad=(col("score") > 0).cast(pl.Int64), sad=(col("score") < 0).cast(pl.Int64))
     mood = (

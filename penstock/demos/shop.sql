@@ -1,4 +1,4 @@
--- A web shop's three applications on one stream, the third asking the other two (ELF's Figure 1).
+-- A web shop's three applications on one stream; the third reads the other two (ELF's Figure 1).
 -- Events are JSON lines: {"at": "2026-03-01T12:00:00Z", "user": "u1", "product": "Chess", "store": "games", "action": "click", "n": 2}
 CREATE STREAM shop FROM files('shop/*.jsonl')
     FORMAT json(at TIMESTAMP, user STRING, product STRING, store STRING, action STRING, n BIGINT)

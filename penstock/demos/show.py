@@ -1,9 +1,9 @@
-"""What `penstock demo` shows on the dashboard: the visitors' walks, and two jobs in SQL that can be changed.
+"""The demo of the dashboard: the visitors' paths, and two jobs in SQL that can be altered.
 
     penstock demo                        with a story: a change, a spike, a crash
     penstock serve penstock/demos/show.py by itself; the dashboard's address is in the first line
 
-Receives lines of an access log; hands the most frequent rows of three pages, the popular pages, and the errors.
+The input is lines of an access log. Outputs: the most frequent sequences of three pages, popular pages, and errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build(log: Log, *, lateness: str = "2s") -> JobsApp:
 def generated(
     rate: float = 10_000, spike: float = 1.0, at_seconds: float = 25.0, for_seconds: float = 40.0
 ) -> Log:
-    """A made-up shop; with a `spike`, so many times the rate from some second on."""
+    """A generated shop; the rate is multiplied by `spike` for `for_seconds` from `at_seconds` on."""
     return ps.generated(
         rate=rate,
         profile="spike" if spike != 1 else "constant",

@@ -2,9 +2,9 @@
 
     penstock demo sla
 
-Receives what services log about requests: their starts and ends; hands two outputs:
-- `missed`: requests that did not end within `promised` of their start, told as soon as that is certain;
-- `services`: by service and ten seconds, requests decided, those served in time, and the mean seconds of these.
+The input is the starts and ends of requests, as services log them. Outputs:
+- `missed`: requests that did not end within `promised` of their start, emitted as soon as that is certain;
+- `services`: by service and ten seconds, the number of decided requests, those served in time, and their mean seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.demos.made import Draws, iso, made_log
+from penstock.demos.generator import Draws, format_time, generate_log
 from penstock.logs import Log, Profile
 
 COLUMNS = {
@@ -27,7 +27,7 @@ COLUMNS = {
 }
 SERVICES = ("pay", "search", "stock", "login")
 _AHEAD = 250
-"""Of the made-up log: starts between a request's start and its end."""
+"""In the generated log, the number of starts between a request's start and its end."""
 
 
 def build(log: Log, results: str | Path = "out/sla", *, lateness: str = "2s", promised: str = "2s") -> ps.App:
@@ -56,19 +56,19 @@ def build(log: Log, results: str | Path = "out/sla", *, lateness: str = "2s", pr
 
 
 def step(draw: Draws, number: int, micros: int) -> str:
-    """Starts and ends in turn, an end a while after its start; one request in 50 does not end."""
+    """Starts and ends alternate, an end some time after its start; one request in 50 does not end."""
     request, odd = divmod(number, 2)
     kind = "start"
     if odd:
         request = max(request - _AHEAD, 0)
         kind = "end" if Draws(request).below(50) else "trouble"
     service = SERVICES[request % len(SERVICES)]
-    return json.dumps({"time": iso(micros), "service": service, "request": request, "kind": kind})
+    return json.dumps({"time": format_time(micros), "service": service, "request": request, "kind": kind})
 
 
 def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
     """The demo's log."""
-    return made_log(step, rate=rate or 1_000, profile=profile)
+    return generate_log(step, rate=rate or 1_000, profile=profile)
 
 
 app = build(generated())

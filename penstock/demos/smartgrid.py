@@ -1,13 +1,13 @@
-"""Smart plugs (the challenge of DEBS 2014): what will be used soon, and which houses use more than others?
+"""Smart plugs (the challenge of DEBS 2014): which loads will follow, and which houses use more than others?
 
     penstock demo smartgrid
 
-Receives readings of plugs, of load (watts) and of work (kilowatt hours so far), with gaps; hands:
-- `completed`: loads worked out from what the meter went on where load readings are missing;
+The input is readings of plugs, of load (watts) and of work (kilowatt hours so far), with gaps. Outputs:
+- `completed`: loads computed from the work readings where load readings are missing;
 - `plugs` and `houses`: the load predicted for the window after the next, for windows of 1, 5, 15, 60 and 120 minutes:
   the mean of the average now and of the median of the averages at that time of day on the days before;
-- `outliers`: by house the share of plugs whose median load is above that of all plugs, of the last hour and the last
-  day, told when it changes.
+- `outliers`: by house the share of plugs whose median load is above that of all plugs, in the last hour and the last
+  day, emitted when it changes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from penstock.demos.plug_readings import COMPLETED, PLUG
 from penstock.logs import Log
 
 MINUTES = (1, 5, 15, 60, 120)
-#: the windows of outliers, and how often they are told
+#: the windows of outliers, and how often they slide
 OUTLIERS = (("1h", "5m"), ("24h", "1h"))
-#: days that a usual load is taken from
+#: days from which a usual load is computed
 DAYS = 30
 
 generated = plug_readings.generated
 
 
-def predictions(loads: ps.Stream, minutes: int) -> ps.Stream:
-    """For every plug, when a window ends, the load of the window after the next."""
+def predict_loads(loads: ps.Stream, minutes: int) -> ps.Stream:
+    """For every plug, at the end of a window, the load predicted for the window after the next."""
     number, a_day = col("window_start").dt.timestamp("us") // (minutes * 60_000_000), 1440 // minutes
     now = loads.key_by(*PLUG).window(f"{minutes}m").aggregate(ps.avg("load", "now"))
     of_days = now.map(slot=number % a_day).key_by(*PLUG, "slot").last_window(DAYS)
@@ -50,14 +50,14 @@ def predictions(loads: ps.Stream, minutes: int) -> ps.Stream:
     )
 
 
-def of_houses(plugs: ps.Stream, minutes: int) -> ps.Stream:
-    """The sums of the plugs' predictions, which all happen when their window ends."""
+def sum_houses(plugs: ps.Stream, minutes: int) -> ps.Stream:
+    """The sums of the plugs' predictions by house. All predictions of a window have the time of its end."""
     sums = plugs.key_by("house", "minutes", "start").window(f"{minutes}m").sum("load", "load")
     return sums.select("house", "minutes", "start", "load")
 
 
-def middle(pairs: list[list[float]]) -> float:
-    """The median of values, given with their counts."""
+def find_median(pairs: list[list[float]]) -> float:
+    """The median of values with counts."""
     pairs = sorted(pairs)
     sums = list(accumulate(count for _, count in pairs))
     low, high = (next(i for i, n in enumerate(sums) if n > at) for at in ((sums[-1] - 1) // 2, sums[-1] // 2))
@@ -68,32 +68,32 @@ weighted_median = ps.aggregate_function(
     "weighted_median",
     add=lambda pairs: [list(pair.values()) for pair in pairs.to_list()],
     merge=lambda one, other: one + other,
-    result=middle,
+    result=find_median,
     dtype=ps.Float64,
 )
 
 
 def changed(before: float | None, row: dict[str, Any], emit: Callable[[Any], None]) -> Any:
-    """Tells a share that differs from the one before."""
+    """Emit a share that differs from the one before."""
     if row["share"] != before:
         emit(row)
     return row["share"]
 
 
-def outliers(loads: ps.Stream, size: str, every: str) -> ps.Stream:
-    """By house, the share of plugs above the median of all. All loads are counted by value, in parallel; only the
-    counts come together for their median."""
+def find_outliers(loads: ps.Stream, size: str, every: str) -> ps.Stream:
+    """By house, the share of plugs above the median of all. Loads are counted by value in parallel; only the counts
+    meet in one bucket for their median."""
     of_plugs = loads.key_by(*PLUG).window(size, every=every).aggregate(ps.median("load", "median"))
     counts = loads.key_by("load").window(size, every=every).count().select(pair=pl.struct("load", "count"))
     of_all = counts.window(every).aggregate(weighted_median("pair", "of_all")).select("of_all", all=ps.lit(0))
     both = of_plugs.map(all=ps.lit(0)).key_by("all").lookup(of_all.key_by("all"), broadcast=True)
     above = both.map(above=(col("median") > col("of_all")).cast(ps.Int64)).select("house", "above")
     shares = above.key_by("house").window(every).aggregate(ps.avg("above", "share"))
-    told = {"house": ps.Int64(), "window_end": ps.Datetime("us", "UTC"), "share": ps.Float64()}
-    return shares.key_by("house").apply_rows(changed, told).map(window=ps.lit(size))
+    schema = {"house": ps.Int64(), "window_end": ps.Datetime("us", "UTC"), "share": ps.Float64()}
+    return shares.key_by("house").apply_rows(changed, schema).map(window=ps.lit(size))
 
 
-def together(parts: Sequence[ps.Stream]) -> ps.Stream:
+def union_all(parts: Sequence[ps.Stream]) -> ps.Stream:
     return reduce(lambda one, other: one.union(other), parts)
 
 
@@ -101,12 +101,12 @@ def build(log: Log, results: str | Path = "out/smartgrid", *, lateness: str = "2
     """The application over a log of readings."""
     readings = ps.stream("readings", log, plug_readings.decoder(), time="at", lateness=lateness)
     loads = readings.key_by(*PLUG).apply_rows(plug_readings.completion, COMPLETED)
-    soon = {minutes: predictions(loads, minutes) for minutes in MINUTES}
+    soon = {minutes: predict_loads(loads, minutes) for minutes in MINUTES}
     outputs = {
         "completed": loads.filter(col("made")).select(*PLUG, "load"),
-        "plugs": together(list(soon.values())),
-        "houses": together([of_houses(plugs, minutes) for minutes, plugs in soon.items()]),
-        "outliers": together([outliers(loads, size, every) for size, every in OUTLIERS]),
+        "plugs": union_all(list(soon.values())),
+        "houses": union_all([sum_houses(plugs, minutes) for minutes, plugs in soon.items()]),
+        "outliers": union_all([find_outliers(loads, size, every) for size, every in OUTLIERS]),
     }
     return ps.app(
         "smartgrid",

@@ -1,4 +1,4 @@
--- The accounts that write most about a topic; altering the running job zooms in (ELF, section 4.1):
+-- The accounts that write most about a topic; altering the running job narrows the search (ELF, section 4.1):
 --   ./run jobs alter campaign "SET WHERE text LIKE '%win%' AND followers < 20"
 CREATE STREAM posts FROM files('posts/*.jsonl')
     FORMAT json(at TIMESTAMP, account STRING, text STRING, followers BIGINT)

@@ -1,18 +1,18 @@
 """Taxi rides (the challenge of DEBS 2015): which routes are driven most, and where does a free taxi earn most?
 
-    penstock demo taxi                             on made-up trips
+    penstock demo taxi                             on generated trips
     penstock demo taxi --log 'trips*.csv' --drain  on the challenge's 17 columns
 
-Receives trips, each when it has ended; hands three outputs:
+The input is trips, each when it has ended. Outputs:
 - `routes`: the ten most frequent routes between cells of 500 m, of trips that ended in the last 30 minutes;
-- `areas`: the ten cells of 250 m with the most profit: the median of fare and tip of trips that began there and
+- `areas`: the ten cells of 250 m with the most profit: the median of fare and tip of trips that started there and
   ended in the last 15 minutes, over the taxis that became empty there in the last 30 and have not been seen since;
 - `left_out`: how many trips were left out, and why.
 
-The first two are lines in the challenge's format, told when the list changes: the trip's two times, the ten best
-(NULL where there are fewer), and the delay in seconds from reading the trip to telling the line. The delay is the one
-thing here that the clock decides. "The last 30 minutes" are those less than 30 minutes ago. Of equals
-the one that a trip has touched last comes first.
+The first two are lines in the challenge's format, emitted when the list changes: the trip's two times, the ten best
+(NULL where there are fewer), and the delay in seconds from reading the trip to emitting the line. Only the delay
+depends on the clock. "The last 30 minutes" are those less than 30 minutes ago. Of equals, the one with the latest trip
+comes first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.demos.made import Draws, iso, made_log
+from penstock.demos.generator import Draws, format_time, generate_log
 from penstock.demos.taxi_ranking import NO_AREAS, NO_ROUTES, best_areas, best_routes
 from penstock.logs import Log, Profile
 
@@ -39,7 +39,7 @@ COLUMNS: dict[str, pl.DataType] = {
     "paid": ps.String(),
     **dict.fromkeys(["fare", "surcharge", "tax", "tip", "tolls", "total"], ps.Float64()),
 }
-TOLD = {"pickup": _INSTANT, "dropoff": _INSTANT, "best": ps.String(), "read": ps.Float64()}
+RANKED = {"pickup": _INSTANT, "dropoff": _INSTANT, "best": ps.String(), "read": ps.Float64()}
 
 
 def cell(end: str, per_side: int) -> pl.Expr:
@@ -58,7 +58,7 @@ def build(
     lateness: str = "2s",
     clock: Callable[[], float] = time.time,
 ) -> ps.App:
-    """The application over a log of trips. `clock` is what the delay is taken by."""
+    """The application over a log of trips. `clock` measures the delay."""
 
     def read(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns(read=pl.lit(clock(), pl.Float64))
@@ -86,8 +86,8 @@ def build(
 
     # the order of all trips decides: one task ranks them, all others decode and place them
     everybody = parts["good"].map_batches(read, deterministic=True).key_by()
-    routes = everybody.apply_rows(best_routes, TOLD, NO_ROUTES)
-    areas = everybody.apply_rows(best_areas, TOLD, NO_AREAS)
+    routes = everybody.apply_rows(best_routes, RANKED, NO_ROUTES)
+    areas = everybody.apply_rows(best_areas, RANKED, NO_AREAS)
     outputs = {
         "routes": routes.map_batches(lines, {"line": ps.String}, deterministic=True),
         "areas": areas.map_batches(lines, {"line": ps.String}, deterministic=True),
@@ -99,11 +99,12 @@ def build(
 
 
 def trip(draw: Draws, number: int, micros: int) -> str:
-    """A made-up trip in Manhattan that ends at this instant, likely between busy places; one in 50 has no place."""
+    """A generated trip in Manhattan that ends at this instant, often between busy places; one in 50 has no place."""
     places = [(-73.99 + draw.low(60) * 0.003, 40.73 + draw.low(60) * 0.002) for _ in range(2)]
     (lon, lat), (to_lon, to_lat) = places if draw.below(50) else [(0.0, 0.0)] * 2
     minutes, fare, tip = 1 + draw.below(25), 300 + draw.below(40) * 50, draw.below(10) * 25
-    times = f"{iso(micros - minutes * 60_000_000, seconds=True)},{iso(micros, seconds=True)},{minutes * 60}"
+    start = format_time(micros - minutes * 60_000_000, seconds=True)
+    times = f"{start},{format_time(micros, seconds=True)},{minutes * 60}"
     place = f"{lon:.6f},{lat:.6f},{to_lon:.6f},{to_lat:.6f}"
     paid = f"CSH,{fare / 100:.2f},0.50,0.50,{tip / 100:.2f},0.00,{(fare + tip) / 100 + 1:.2f}"
     return f"{draw.below(5000):032X},{number:032X},{times},{minutes * 0.3:.2f},{place},{paid}"
@@ -111,7 +112,7 @@ def trip(draw: Draws, number: int, micros: int) -> str:
 
 def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
     """The demo's log."""
-    return made_log(trip, rate=rate or 500, profile=profile)
+    return generate_log(trip, rate=rate or 500, profile=profile)
 
 
 app = build(generated())

@@ -1,7 +1,7 @@
-"""The two rankings of the taxi challenge: each takes one trip after the other and tells the ten best when they change.
+"""The two rankings of the taxi challenge: each reads trip after trip and emits the ten best when they change.
 
-State: the trips of the window, oldest first; an entry a route or area; all entries in the order of the ranking. An
-entry begins with what it is ranked by, negated, and the negated number of the last trip that touched it.
+State: the trips of the window, oldest first; one entry per route or area; all entries in the order of the ranking; the
+last list emitted (`told`). An entry starts with its rank value, negated, and the negated number of its latest trip.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NO_AREAS: dict[str, Any] = NO_ROUTES | {
 }
 
 
-def moved(ranking: list[Any], before: list[Any] | None, after: list[Any] | None) -> None:
-    """Give an entry its new place in a ranking, whose best comes first."""
+def move_entry(ranking: list[Any], before: list[Any] | None, after: list[Any] | None) -> None:
+    """Move an entry to its new position in a ranking, best first."""
     if before is not None:
         del ranking[bisect_left(ranking, before)]
     if after is not None:
@@ -36,7 +36,7 @@ def moved(ranking: list[Any], before: list[Any] | None, after: list[Any] | None)
 
 
 def best_routes(state: dict[str, Any], trip: dict[str, Any], emit: Callable[[Any], None]) -> dict[str, Any]:
-    """A trip comes, others leave. A route's entry: minus its trips, minus the number of its last trip, the route."""
+    """Add a trip and remove expired ones. A route's entry: minus its trips, minus its last trip's number, the route."""
     entries, ranking = state["entries"], state["ranking"]
     rides: deque[tuple[int, str]] = state["rides"]
     now, route = trip["ended"], f"{trip['from_500']},{trip['to_500']}"
@@ -44,14 +44,14 @@ def best_routes(state: dict[str, Any], trip: dict[str, Any], emit: Callable[[Any
         gone = rides.popleft()[1]
         count, last, _ = before = entries.pop(gone)
         after = [count + 1, last, gone] if count < -1 else None
-        moved(ranking, before, after)
+        move_entry(ranking, before, after)
         if after:
             entries[gone] = after
     rides.append((now, route))
     state["number"] += 1
     before = entries.get(route)
     entries[route] = [before[0] - 1 if before else -1, -state["number"], route]
-    moved(ranking, before, entries[route])
+    move_entry(ranking, before, entries[route])
     best = [entry[2] for entry in ranking[:BEST]]
     if best != state["told"]:
         state["told"] = best
@@ -60,17 +60,17 @@ def best_routes(state: dict[str, Any], trip: dict[str, Any], emit: Callable[[Any
 
 
 def best_areas(state: dict[str, Any], trip: dict[str, Any], emit: Callable[[Any], None]) -> dict[str, Any]:
-    """A trip brings a fare where it began and an empty taxi where it ended; both leave with time."""
+    """A trip adds a fare where it started and an empty taxi where it ended; both expire."""
     fares, taxis, ranking = state["fares"], state["taxis"], state["ranking"]
     now, taxi = trip["ended"], trip["medallion"]
-    begun, ended, earned = trip["from_250"], trip["to_250"], trip["fare"] + trip["tip"]
-    touched = {begun, ended}
+    start, ended, earned = trip["from_250"], trip["to_250"], trip["fare"] + trip["tip"]
+    touched = {start, ended}
     while state["paid"] and state["paid"][0][0] <= now - 15 * _MINUTE:
         _, area, gone = state["paid"].popleft()
         del fares[area][bisect_left(fares[area], gone)]
         touched.add(area)
-    state["paid"].append((now, begun, earned))
-    insort(fares.setdefault(begun, []), earned)
+    state["paid"].append((now, start, earned))
+    insort(fares.setdefault(start, []), earned)
     while state["empty"] and state["empty"][0][0] <= now - 30 * _MINUTE:
         then, area, gone = state["empty"].popleft()
         if taxis.get(gone) == [then, area]:  # else it has driven on
@@ -84,13 +84,13 @@ def best_areas(state: dict[str, Any], trip: dict[str, Any], emit: Callable[[Any]
     state["empty"].append((now, ended, taxi))
     state["free"][ended] = state["free"].get(ended, 0) + 1
     state["number"] += 1
-    for area in (begun, ended):
+    for area in (start, ended):
         state["last"][area] = state["number"]
     for area in touched:
         there, free = fares.get(area), state["free"].get(area, 0)
         middle = median(there) if there else 0.0
         entry = [-middle / free, -state["last"][area], area, free, middle] if there and free else None
-        moved(ranking, state["entries"].pop(area, None), entry)
+        move_entry(ranking, state["entries"].pop(area, None), entry)
         if entry:
             state["entries"][area] = entry
         if not there and not free:
@@ -99,6 +99,6 @@ def best_areas(state: dict[str, Any], trip: dict[str, Any], emit: Callable[[Any]
     best = [entry[2] for entry in ranking[:BEST]]
     if best != state["told"]:
         state["told"] = best
-        told = [f"{area},{free},{mid:.2f},{-profit:.2f}" for profit, _, area, free, mid in ranking[:BEST]]
-        emit(trip | {"best": ",".join(told + ["NULL,NULL,NULL,NULL"] * (BEST - len(best)))})
+        lines = [f"{area},{free},{mid:.2f},{-profit:.2f}" for profit, _, area, free, mid in ranking[:BEST]]
+        emit(trip | {"best": ",".join(lines + ["NULL,NULL,NULL,NULL"] * (BEST - len(best)))})
     return state

@@ -1,10 +1,10 @@
-"""Word count: how often has each word been said, and which ones most?
+"""Word count: how often does each word occur, and which ones most often?
 
     penstock demo wordcount
 
-Receives lines of text with a time; hands two outputs, each told every ten seconds of event time:
-- `counts`: the count since the beginning of every word that was said in these ten seconds;
-- `top`: the `best` most frequent words, when they have changed.
+The input is lines of text with a time. Outputs, every ten seconds of event time:
+- `counts`: the count so far of every word that occurs in these ten seconds;
+- `top`: the `best` most frequent words, if they have changed.
 """
 
 from __future__ import annotations

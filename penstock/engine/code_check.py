@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import UserError
-from penstock.query.code import PYTHON, find_differences
+from penstock.query.code_digests import find_differences
+from penstock.query.describe_code import PYTHON
 
 #: so many names are listed in the message
 _LISTED = 5

@@ -1,14 +1,15 @@
-"""Joins over the last n rows: each row meets the last n rows of its key that came on the other side before it.
+"""Join each row with the last n rows of its key that arrived on the other side before it.
 
-Receives the rows of both sides in strict order (event time, partition, offset; where all is equal, left before
-right); hands a row for every pair whose condition holds. It happens when the later of the two does.
-State: `left` and `right`, tables of the last n rows of every key, as lists. A join of a stream with itself has one
-port and one table.
+Both sides are read in strict order (event time, partition, offset; where all is equal, left before right). A row is
+emitted for every pair that satisfies the condition, at the time of the later row.
+State: `left` and `right`, tables of the last n rows of every key, as lists. A join of a stream with itself has one port
+and one table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -32,16 +33,16 @@ from penstock.state.buckets import HASH
 from penstock.state.table import Table
 
 _NAMES = ("left", "right")
-#: which side a row came on, and its number there
+#: the side of a row, and its number there
 _PORT, _ROW = "_port", "_row"
 
 
 @dataclass(frozen=True)
 class CountJoin(Operator):
-    """Pairs with the last `n` rows of the other side.
+    """A join with the last `n` rows of the other side.
 
-    `ports` is 1 for a join of a stream with itself by the same keys: a row comes left, then right. `distinct`:
-    of such a join each row, as the right one, meets the n rows before it.
+    `ports` is 1 for a join of a stream with itself by the same keys: each row arrives left, then right. `distinct`:
+    such a join pairs each row, as the right one, with the n rows before it.
     """
 
     kind: ClassVar[str] = "count-window-join"
@@ -87,71 +88,72 @@ class CountJoin(Operator):
         tables = [state.table(_NAMES[port], keys=self._keys(port)) for port in range(self.ports)]
         for table in tables:
             table.compact()
-        turns = self._turns(sides)
-        if turns is None:
+        merged = self._merge_sides(sides)
+        if merged is None:
             return {}
-        lines = [self._line(port, sides[port], turns, tables[port]) for port in range(self.ports)]
-        asked = self._of_itself(lines[0], turns) if self.ports == 1 else self._of_two(lines, turns)
-        made = [rows for pairing in asked for rows in self._pairs(pairing)]
-        return {"": pl.concat(made) if made else None}
+        rows = [self._side_rows(port, sides[port], merged, tables[port]) for port in range(self.ports)]
+        pairings = (
+            self._pair_with_itself(rows[0], merged) if self.ports == 1 else self._pair_sides(rows, merged)
+        )
+        results = [result for pairing in pairings for result in self._join_pairs(pairing)]
+        return {"": pl.concat(results) if results else None}
 
-    def _turns(self, sides: list[pl.DataFrame | None]) -> Ordered | None:
-        """The rows of both sides in one order, by what is needed to tell it: key, side, number."""
+    def _merge_sides(self, sides: list[pl.DataFrame | None]) -> Ordered | None:
+        """The rows of both sides in one order, as rows of key, side and number."""
         parts = []
-        several = any(INPUT in rows.columns for rows in sides if rows is not None)
+        has_inputs = any(INPUT in rows.columns for rows in sides if rows is not None)
         for port, rows in enumerate(sides):
             if rows is not None:
                 inputs = [INPUT if INPUT in rows.columns else pl.lit(0, pl.UInt8).alias(INPUT)]
                 keys = [
-                    pl.col(theirs).alias(mine)
-                    for mine, theirs in zip(self.keys, self._keys(port), strict=True)
+                    pl.col(key).alias(name) for name, key in zip(self.keys, self._keys(port), strict=True)
                 ]
                 row = pl.int_range(pl.len(), dtype=pl.Int64).alias(_ROW)
                 side = pl.lit(port, pl.UInt8).alias(_PORT)
-                parts.append(rows.select(HASH, *ORDER, *(inputs if several else []), *keys, side, row))
+                parts.append(rows.select(HASH, *ORDER, *(inputs if has_inputs else []), *keys, side, row))
         if not parts:
             return None
-        turns = pl.concat(parts)
-        return group_by_key(turns, self.keys, total_order(turns))
+        merged = pl.concat(parts)
+        return group_by_key(merged, self.keys, total_order(merged))
 
-    def _line(self, port: int, rows: pl.DataFrame | None, turns: Ordered, table: Table) -> _Line:
-        """A side's rows of the keys that have a turn, remembered ones first; what to remember goes to the table."""
-        mine = turns.rows[_PORT].to_numpy() == port
-        number = turns.number[mine]
+    def _side_rows(self, port: int, rows: pl.DataFrame | None, merged: Ordered, table: Table) -> _SideRows:
+        """The rows of a side, of all keys of this epoch, stored ones first; stores the last n of each key."""
+        of_side = merged.rows[_PORT].to_numpy() == port
+        number = merged.number[of_side]
         keys = dict(zip(self.keys, self._keys(port), strict=True))
-        heads = turns.rows.select(HASH, *self.keys).filter(pl.Series(turns.first)).rename(keys)
+        heads = merged.rows.select(HASH, *self.keys).filter(pl.Series(merged.first)).rename(keys)
         names = [TIME, *sorted(self.needs(port))]
-        before = table.lookup(heads, [_listed(name) for name in names])
+        before = table.lookup(heads, [_list_name(name) for name in names])
         sizes = np.zeros(heads.height, dtype=np.int64)
         parts, numbers = [], []
         if before.height and before.dtypes[0] != pl.Null:
-            sizes = before[_listed(TIME)].list.len().fill_null(0).cast(pl.Int64).to_numpy()
-            parts.append(before.filter(pl.Series(sizes > 0)).explode(before.columns).rename(_plain))
+            sizes = before[_list_name(TIME)].list.len().fill_null(0).cast(pl.Int64).to_numpy()
+            parts.append(before.filter(pl.Series(sizes > 0)).explode(before.columns).rename(_plain_name))
             numbers.append(np.repeat(np.arange(heads.height), sizes))
         if rows is not None:
-            parts.append(rows.select(names)[turns.rows[_ROW].to_numpy()[mine]])
+            parts.append(rows.select(names)[merged.rows[_ROW].to_numpy()[of_side]])
             numbers.append(number)
         if not parts:
-            return _Line(None, sizes, sizes, number)
+            return _SideRows(None, sizes, sizes, number)
         of_key = np.concatenate(numbers)
         order = np.argsort(of_key, kind="stable")
-        together, of_key = pl.concat(parts)[order], of_key[order]
+        all_rows, of_key = pl.concat(parts)[order], of_key[order]
         start = np.searchsorted(of_key, np.arange(heads.height))
-        stood = np.empty(len(order), dtype=np.int64)
-        stood[order] = np.arange(len(order))
-        self._remember(table, together, of_key, heads, np.unique(number))
-        return _Line(together, start, sizes, stood[len(order) - len(number) :])
+        position = np.empty(len(order), dtype=np.int64)
+        position[order] = np.arange(len(order))
+        self._store_last(table, all_rows, of_key, heads, np.unique(number))
+        return _SideRows(all_rows, start, sizes, position[len(order) - len(number) :])
 
-    def _remember(
+    def _store_last(
         self, table: Table, rows: pl.DataFrame, of_key: Ints, heads: pl.DataFrame, changed: Ints
     ) -> None:
         """Put the last n rows of the keys that have new ones in the table."""
         end = np.searchsorted(of_key, of_key, side="right")
-        kept = (end - np.arange(len(of_key)) <= self.n) & np.isin(of_key, changed)
+        last = (end - np.arange(len(of_key)) <= self.n) & np.isin(of_key, changed)
         lists = (
-            rows.filter(pl.Series(kept))
-            .rename(_listed)
-            .group_by(pl.Series("_number", of_key[kept]), maintain_order=True)
+            rows.filter(pl.Series(last))
+            .rename(_list_name)
+            .group_by(pl.Series("_number", of_key[last]), maintain_order=True)
             .agg(pl.all())
         )
         if lists.height:
@@ -159,85 +161,85 @@ class CountJoin(Operator):
 
     # -- pairs -----------------------------------------------------------------------------------
 
-    def _of_itself(self, line: _Line, turns: Ordered) -> list[_Pairing]:
-        at, begin = line.at, line.start[turns.number]
+    def _pair_with_itself(self, rows: _SideRows, merged: Ordered) -> list[_Pairing]:
+        at, start = rows.new_at, rows.start[merged.number]
+        as_right = _Pairing(rows, rows, at, np.maximum(start, at - self.n), at, probe=1)
         if self.distinct:
-            return [_Pairing(line, line, at, np.maximum(begin, at - self.n), at, asks=1)]
+            return [as_right]
         return [
-            _Pairing(line, line, at, np.maximum(begin, at - self.n), at, asks=0),
-            _Pairing(line, line, at, np.maximum(begin, at + 1 - self.n), at + 1, asks=1),
+            replace(as_right, probe=0),
+            _Pairing(rows, rows, at, np.maximum(start, at + 1 - self.n), at + 1, probe=1),
         ]
 
-    def _of_two(self, lines: list[_Line], turns: Ordered) -> list[_Pairing]:
-        came_on, number = turns.rows[_PORT].to_numpy(), turns.number
+    def _pair_sides(self, sides: list[_SideRows], merged: Ordered) -> list[_Pairing]:
+        port, number = merged.rows[_PORT].to_numpy(), merged.number
         pairings = []
-        for asks, (mine, theirs) in enumerate(zip(lines, reversed(lines), strict=True)):
-            others = np.cumsum(came_on != asks) - (came_on != asks)
-            others -= others[np.flatnonzero(turns.first)][number]
-            turn = came_on == asks
-            begin = theirs.start[number[turn]]
-            high = begin + theirs.remembered[number[turn]] + others[turn]
-            low = np.maximum(begin, high - self.n)
-            pairings.append(_Pairing(lines[0], lines[1], mine.at, low, high, asks))
+        for probe, (mine, theirs) in enumerate(zip(sides, reversed(sides), strict=True)):
+            # how many new rows of the other side are before each row, of its key
+            others = np.cumsum(port != probe) - (port != probe)
+            others -= others[np.flatnonzero(merged.first)][number]
+            is_probe = port == probe
+            start = theirs.start[number[is_probe]]
+            high = start + theirs.stored[number[is_probe]] + others[is_probe]
+            low = np.maximum(start, high - self.n)
+            pairings.append(_Pairing(sides[0], sides[1], mine.new_at, low, high, probe))
         return pairings
 
-    def _pairs(self, pairing: _Pairing) -> list[pl.DataFrame]:
-        left, right, made = pairing.left.rows, pairing.right.rows, []
+    def _join_pairs(self, pairing: _Pairing) -> Iterator[pl.DataFrame]:
+        left, right = pairing.left.rows, pairing.right.rows
         if left is None or right is None:
-            return []
-        for asks, theirs in expand_in_chunks(pairing.low, pairing.high):
-            mine = pairing.at[asks]
-            at_left, at_right = (theirs, mine) if pairing.asks else (mine, theirs)
-            if self.condition is not None and len(mine):
-                met = self.condition.evaluate(self.columns, left, at_left, right, at_right)
-                at_left, at_right = at_left[met], at_right[met]
+            return
+        for number, build in expand_in_chunks(pairing.low, pairing.high):
+            probe = pairing.at[number]
+            at_left, at_right = (build, probe) if pairing.probe else (probe, build)
+            if self.condition is not None and len(probe):
+                holds = self.condition.evaluate(self.columns, left, at_left, right, at_right)
+                at_left, at_right = at_left[holds], at_right[holds]
             if len(at_left):
+                later, at = (right, at_right) if pairing.probe else (left, at_left)
                 rows = self.columns.join_rows(left, at_left, right, at_right)
-                (when,) = (
-                    gather_columns(right, [TIME], at_right)
-                    if pairing.asks
-                    else gather_columns(left, [TIME], at_left)
-                )
-                made.append(rows.insert_column(0, when))
-        return made
+                yield rows.insert_column(0, *gather_columns(later, [TIME], at))
 
     def _keys(self, port: int) -> tuple[str, ...]:
         return self.right_keys if port else self.keys
 
     def describe(self) -> str:
-        with_whom = " with itself" if self.ports == 1 else ""
+        itself = " with itself" if self.ports == 1 else ""
         where = f" where {self.condition.text}" if self.condition else ""
-        return f"join{with_whom} on {describe_keys(self.keys, self.right_keys)} over the last {self.n} rows{where}"
+        return (
+            f"join{itself} on {describe_keys(self.keys, self.right_keys)} over the last {self.n} rows{where}"
+        )
 
 
 @dataclass(frozen=True)
-class _Line:
-    """The rows of a side, key after key, each key's in order: those remembered, then this epoch's.
+class _SideRows:
+    """The rows of a side, key after key, each key's in order: those stored, then this epoch's.
 
-    `start` and `remembered` say for each key where it begins and how many are old, `at` where each new row stands.
+    `start` and `stored` say for each key where its rows start and how many were stored; `new_at` says where the new
+    rows are.
     """
 
     rows: pl.DataFrame | None
     start: Ints
-    remembered: Ints
-    at: Ints
+    stored: Ints
+    new_at: Ints
 
 
 @dataclass(frozen=True)
 class _Pairing:
-    """New rows of the side that `asks`, at these places of its line, and the range each meets of the other line."""
+    """New rows of the `probe` side, at these positions, and for each its range of rows of the other side."""
 
-    left: _Line
-    right: _Line
+    left: _SideRows
+    right: _SideRows
     at: Ints
     low: Ints
     high: Ints
-    asks: int
+    probe: int
 
 
-def _listed(name: str) -> str:
+def _list_name(name: str) -> str:
     return f"_last.{name}"
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return name.removeprefix("_last.")

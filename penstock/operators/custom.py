@@ -1,10 +1,11 @@
-"""What a user derives from to write an operator of their own, with state that Penstock keeps, moves and restores.
+"""Base class of a user's own operators, with state that Penstock stores, moves and restores.
 
-Receives batches of one bucket and the bucket's state; hands rows through `out`, and the state after.
+An operator receives batches of one bucket and the state of the bucket. It emits rows through `out` and returns the new
+state.
 
-Guarantees: what a bucket's state has seen when `process` or `on_watermark` is called depends on the events alone, if
-the operator keeps what it promises below; not on where epochs or slices were cut, nor on crashes.
-Does not guarantee: how the events are cut into batches, nor which keys share a bucket.
+Guarantees: what the state of a bucket has seen when `process` or `on_watermark` is called depends on the events alone,
+if the operator keeps the promises below; not on where epochs or slices were cut, nor on crashes.
+Does not guarantee: how events are cut into batches, nor which keys share a bucket.
 On failure: an exception names its line; nothing is lost, and the epoch is repeated with the state before it.
 """
 
@@ -27,33 +28,33 @@ from penstock.origin import innermost_line
 from penstock.state import plain
 
 Schema = Mapping[str, pl.DataType]
-#: attributes of these types are parameters that tell one operator's state from another's
+#: attributes of these types are parameters, which are part of the identity of the operator's state
 PLAIN = (str, int, float, bool, type(None), list, tuple, dict, timedelta)
 
 
 class CustomOperator:
-    """An operator of the user's own. Attributes of the object are its parameters; they must not change.
+    """A user's own operator. The attributes of the object are its parameters; they must not change.
 
-    There is one state a *bucket*: many keys share it, so what is remembered per key is kept under the key, as in a
-    dictionary or a frame. Which keys share a bucket may not matter to what is told.
+    There is one state for each *bucket*. Many keys share it, so store what belongs to a key under the key, as in a
+    dictionary or a frame. Which keys share a bucket must not matter to the results.
 
-    Where a batch ends may not matter either: `process` must be a fold over rows, so that two batches one after the
-    other give what one batch of both would. A batch is in strict order (event time, partition, offset), over
-    all keys of the bucket. If `commutative`, it is as it comes: neither order nor cut may matter then.
+    Where a batch ends must not matter either: `process` must be a fold over rows, so that two consecutive batches give
+    what one batch of both would. A batch is in strict order (event time, partition, offset) over all keys of the
+    bucket. With `commutative` it is in any order; then neither order nor cut may matter.
 
-    With `every`, `on_watermark` is called at multiples of `every` in event time, between batches: all events
-    before that instant have been in `process`, none after it has. So it depends on the events where a tick
-    falls, never on when the watermark was noticed to move. A tick is skipped unless the bucket had events since
-    the tick before, or `wants_ticks` asked for it: another key's events may cause a tick, so at a tick that one
-    did not need, nothing must happen; and while anything waits for a later tick, `wants_ticks` must say so.
+    With `every`, `on_watermark` is called at multiples of `every` in event time, between batches: all events before
+    that instant have been in `process`, and none after it. So where a tick falls depends on the events alone, not on
+    when the watermark moved. A tick is skipped unless the bucket has had events since the tick before, or
+    `wants_ticks` asked for it. Events of another key may cause a tick, so a tick that a key did not need must have no
+    effect; and while anything waits for a later tick, `wants_ticks` must return it.
 
-    With `commutative`, `every` and `merge` an epoch reads and writes only what it adds: `process` is given fresh
-    states, which are merged into the bucket's at the next tick. It then tells nothing; `on_watermark` does.
+    With `commutative`, `every` and `merge` an epoch reads and writes only what it adds: `process` receives fresh
+    states, which are merged into that of the bucket at the next tick. Then only `on_watermark` emits rows.
     """
 
-    #: what its state is known by, whatever the class is called; without it, by the class's name
+    #: the name of its state, whatever the class is called; without it, the name of the class
     kind: ClassVar[str | None] = None
-    #: the form of its state: a state of another version is refused, but for those in `reads_versions`
+    #: the form of its state: state of another version is refused, except of those in `reads_versions`
     state_version: ClassVar[int] = 1
     reads_versions: ClassVar[frozenset[int]] = frozenset()
     #: neither the order of events nor where batches are cut matters
@@ -62,53 +63,55 @@ class CustomOperator:
     every: Duration | None = None
 
     def init_state(self) -> Any:
-        """The state of a bucket that has seen nothing."""
+        """The state of a bucket without events."""
         raise NotImplementedError("a custom operator needs init_state")
 
     def process(self, batch: pl.DataFrame, state: Any, out: Out, context: Context) -> Any:
-        """Take in events: their columns, and `_time`, the event time in microseconds since 1970.
+        """Process events: their columns, and `_time`, the event time in microseconds since 1970.
 
-        Change the state in place, or return another one. Rows told with `out.emit` carry the `_time` of the
-        event that they are told at.
+        Change the state in place, or return another one. Rows emitted with `out.emit` have the `_time` of the event at
+        which they are emitted.
         """
         raise NotImplementedError("a custom operator needs process")
 
     def on_watermark(self, state: Any, out: Out, context: Context) -> Any:
-        """It is `context.watermark`: every event before it has been taken in. As `process` for the state.
+        """Event time is `context.watermark`: every event before it has been processed.
 
-        Rows told here happen just before that instant.
+        Change the state in place, or return another one. The time of rows emitted here is just before that instant.
         """
 
     def wants_ticks(self, state: Any) -> bool | int | datetime:
-        """Whether the next tick is wanted although there may be no events until then; or, as an instant (in
-        microseconds since 1970 or with a time zone), which is the first that is."""
+        """Whether to call the next tick although there may be no events until then.
+
+        Or an instant (in microseconds since 1970, or with a time zone): that of the first tick to call.
+        """
         return False
 
     def merge(self, one: Any, other: Any) -> Any:
-        """One state of two. `one` may be changed in place and returned."""
+        """Merge two states. `one` may be changed in place and returned."""
         raise NotImplementedError("this operator has no merge")
 
     def serialize(self, state: Any) -> bytes:
-        """The state as bytes. Plain values, Polars frames and NumPy arrays need no method of the user's own."""
+        """The state as bytes. Override it only for other things than plain values, Polars frames and NumPy arrays."""
         return plain.to_bytes(state)
 
     def deserialize(self, data: bytes) -> Any:
-        """The state that became these bytes."""
+        """The state of these bytes."""
         return plain.from_bytes(data)
 
     def __repr__(self) -> str:
         """The class and its plain parameters."""
-        told = (f"{n}={v!r}" if isinstance(v, PLAIN) else n for n, v in sorted(vars(self).items()))
-        return f"{type(self).__qualname__}({', '.join(told)})"
+        parameters = (f"{n}={v!r}" if isinstance(v, PLAIN) else n for n, v in sorted(vars(self).items()))
+        return f"{type(self).__qualname__}({', '.join(parameters)})"
 
 
 @dataclass(frozen=True)
 class Context:
-    """What an operator may know besides its rows and state: nothing of epochs, slices or clocks."""
+    """What an operator knows besides its rows and state: nothing of epochs, slices or clocks."""
 
     keys: tuple[str, ...]
     parameters: Mapping[str, Any]
-    #: the last tick: every event before it has been taken in (microseconds since 1970); None without `every`
+    #: the last tick: every event before it has been processed (microseconds since 1970); None without `every`
     watermark: int | None = None
 
     @property
@@ -121,21 +124,21 @@ class Context:
 
 @dataclass
 class Out:
-    """Where an operator puts its rows."""
+    """Where an operator emits its rows."""
 
     schemas: Mapping[str, Schema]
     frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
-    #: when rows told now happen: at this instant; None: as they say, not before `earliest`
+    #: the time of rows emitted now; None: they have a `_time` of their own, not before `earliest`
     instant: int | None = None
     earliest: int = 0
-    #: why nothing can be told now
-    shut: str | None = None
+    #: why no rows can be emitted now
+    refusal: str | None = None
 
     def emit(self, rows: pl.DataFrame | Sequence[Mapping[str, Any]], to: str = "") -> None:
-        """Tell rows with the declared columns (and, in `process`, `_time`), by the main output or another."""
-        if self.shut is not None:
+        """Emit rows with the declared columns (and, in `process`, `_time`) to the main output or another."""
+        if self.refusal is not None:
             raise UserError(
-                "EMITTED_TOO_EARLY", self.shut, hint="Tell it in on_watermark, or leave out merge."
+                "EMITTED_TOO_EARLY", self.refusal, hint="Emit it in on_watermark, or leave out merge."
             )
         if to not in self.schemas:
             raise UserError(
@@ -148,43 +151,43 @@ class Out:
         if not frame.height:
             return
         wanted = [*([TIME] if self.instant is None else []), *schema]
-        if lost := [name for name in wanted if name not in frame.columns]:
-            raise UserError(
-                "EMITTED_WRONG_COLUMNS",
-                f"rows were told without the columns {', '.join(lost)}",
-                hint="Tell all columns of the schema and, in process, the _time of the event that rows are told at.",
-            )
+        if missing := [name for name in wanted if name not in frame.columns]:
+            raise _missing_columns(missing)
         when = pl.col(TIME) if self.instant is None else pl.lit(self.instant, pl.Int64).alias(TIME)
-        made = frame.select(
+        emitted = frame.select(
             when.cast(pl.Int64), *(pl.col(name).cast(dtype) for name, dtype in schema.items())
         )
-        if self.instant is None and not (made[TIME] >= self.earliest).fill_null(False).all():
+        if self.instant is None and not (emitted[TIME] >= self.earliest).fill_null(False).all():
             raise UserError(
                 "EMITTED_IN_THE_PAST",
-                "rows were told with a _time before the events at hand",
-                hint="A row happens when the event happens that it is told at: take that one's _time.",
+                "rows were emitted with a _time before that of the events in the batch",
+                hint="The time of a row is that of the event at which it is emitted: use its _time.",
             )
-        self.frames.setdefault(to, []).append(made)
+        self.frames.setdefault(to, []).append(emitted)
 
     def results(self) -> dict[str, pl.DataFrame]:
-        """The rows told, by output."""
+        """The emitted rows by output."""
         return {name: pl.concat(frames) for name, frames in self.frames.items()}
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], schema: Schema, timed: bool) -> pl.DataFrame:
     types = ({TIME: pl.Int64()} if timed else {}) | dict(schema)
-    if lost := sorted({name for row in rows for name in types if name not in row}):
-        raise UserError(
-            "EMITTED_WRONG_COLUMNS",
-            f"rows were told without the columns {', '.join(lost)}",
-            hint="Tell all columns of the schema (a value may be None) and, in process, the _time of the event that "
-            "rows are told at.",
-        )
+    if missing := sorted({name for row in rows for name in types if name not in row}):
+        raise _missing_columns(missing)
     return pl.DataFrame({name: [row[name] for row in rows] for name in types}, schema=types)
 
 
+def _missing_columns(missing: Sequence[str]) -> UserError:
+    return UserError(
+        "EMITTED_WRONG_COLUMNS",
+        f"rows were emitted without the columns {', '.join(missing)}",
+        hint="Emit all columns of the schema (a value may be None) and, in process, the _time of the event at which "
+        "rows are emitted.",
+    )
+
+
 def user_code_error(failure: Exception, code: Sequence[CodeType], what: str) -> PenstockError:
-    """What to tell when the user's code, or what it called, raised: with the user's line."""
+    """The error to raise when the user's code, or what it called, has failed: with the user's line."""
     line = innermost_line(failure, {one.co_filename for one in code})
     at = None if line is None else str(line)
     if isinstance(failure, PenstockError):
@@ -197,14 +200,14 @@ def user_code_error(failure: Exception, code: Sequence[CodeType], what: str) -> 
         f"{type(failure).__name__}: {failure}",
         where=at,
         detail=f"in {what}",
-        hint="Nothing is lost: mend it and start again with the same state directory; the epoch is repeated.",
+        hint="Nothing is lost: fix it and start again with the same state directory; the epoch is repeated.",
     )
 
 
 def not_serializable_error(owner: str, state: Any, why: str) -> UserError:
     return UserError(
         "STATE_NOT_SERIALIZABLE",
-        f"the state of {owner}, a {type(state).__qualname__}, cannot be kept",
+        f"the state of {owner}, a {type(state).__qualname__}, cannot be stored",
         detail=why,
         hint="Make it of numbers, texts, times, lists, tuples, dictionaries, sets, Polars frames and NumPy arrays; "
         "or write serialize and deserialize.",
@@ -213,6 +216,6 @@ def not_serializable_error(owner: str, state: Any, why: str) -> UserError:
 
 def code_of(operator: CustomOperator) -> list[CodeType]:
     """The user's own methods."""
-    mine = str(Path(sys.modules[CustomOperator.__module__].__file__ or "").resolve())
-    found = (getattr(getattr(type(operator), name, None), "__code__", None) for name in dir(type(operator)))
-    return [code for code in found if isinstance(code, CodeType) and code.co_filename != mine]
+    module = str(Path(sys.modules[CustomOperator.__module__].__file__ or "").resolve())
+    methods = (getattr(getattr(type(operator), name, None), "__code__", None) for name in dir(type(operator)))
+    return [code for code in methods if isinstance(code, CodeType) and code.co_filename != module]

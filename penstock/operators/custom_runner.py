@@ -1,8 +1,7 @@
-"""Custom operators at work: a bucket's batches and ticks in the order of event time, its state loaded and kept.
+"""Execute a user's own operator: load the state of each bucket, feed it batches and ticks in order of time, store it.
 
-Receives rows (in strict order, or as they come); hands what the user's operator tells.
-State: `states`, a table of one row a bucket: the state as bytes and the next tick; `waiting`, rows not yet due; and,
-for operators that merge, `parts`, states of what has come since, each due at a tick.
+State: `states`, a table of one row per bucket, its state as bytes and its next tick; `waiting`, rows not yet due; and
+for operators that merge `parts`, the states of new events, each due at a tick.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MOST_TICKS = 1_000_000
 
 @dataclass(frozen=True)
 class CustomRunner(Operator):
-    """The user's `operator` per bucket of these keys. `ordering` says how it is given its rows."""
+    """The user's `operator` per bucket of these keys. `ordering` is the order in which it receives rows."""
 
     kind: ClassVar[str] = "custom-operator"
     state_version: ClassVar[int] = 1
@@ -60,7 +59,7 @@ class CustomRunner(Operator):
 
     @property
     def merges(self) -> bool:
-        """Whether an epoch keeps only what it adds."""
+        """Whether an epoch stores only what it adds."""
         merges = type(self.operator).merge is not CustomOperator.merge
         return merges and self.operator.commutative and self.every is not None and self.ordering == "epoch"
 
@@ -78,36 +77,38 @@ class CustomRunner(Operator):
         states.compact()
         before = states.all()
         work = _Work(self, progress)
-        feeds = self._parts(inputs[0], state, progress, work) if self.merges else {}
-        if not self.merges:
-            for bucket, pane, batch in self._batches(self._rows_now(inputs[0], state, progress), state):
+        if self.merges:
+            feeds = self._take_parts(inputs[0], state, progress, work)
+        else:
+            feeds = {}
+            for bucket, pane, batch in self._batches(self._due_rows(inputs[0], state, progress), state):
                 feeds.setdefault(bucket, []).append((pane, batch))
-        kept: dict[int, tuple[bytes, int | None]] = {}
+        stored: dict[int, tuple[bytes, int | None]] = {}
         if before is not None:
-            touched = pl.col(_BUCKET).is_in(list(feeds)) | (pl.col(_TICK) <= progress.after)
-            kept = {row[_BUCKET]: (row[_STATE], row[_TICK]) for row in _rows(before.filter(touched))}
+            needed = pl.col(_BUCKET).is_in(list(feeds)) | (pl.col(_TICK) <= progress.after)
+            stored = {row[_BUCKET]: (row[_STATE], row[_TICK]) for row in _to_dicts(before.filter(needed))}
         after = []
-        for bucket in sorted(feeds.keys() | kept.keys()):
-            data, tick = kept.get(bucket, (None, None))
-            data, tick = work.carry_on(data, tick, feeds.get(bucket, []))
-            after.append(_row(bucket, tick, data, state))
+        for bucket in sorted(feeds.keys() | stored.keys()):
+            data, tick = stored.get(bucket, (None, None))
+            data, tick = work.process_bucket(data, tick, feeds.get(bucket, []))
+            after.append(_state_row(bucket, tick, data, state))
         if after:
             states.insert(pl.DataFrame(after, schema=_TYPES, orient="row"))
         return work.out.results()
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _rows_now(
+    def _due_rows(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        """The rows to take in now; in strict order if that is asked for."""
+        """The rows to process now, in strict order if the operator needs it."""
         if self.ordering == "strict":
             rows = take_due(frame, state.journal("waiting", time=TIME), progress)
             order = None if rows is None else total_order(rows)
             return rows if rows is None or order is None else rows[order]
         if self.ordering == "none" or self.every is None:
             return frame
-        # what lies after a tick to come may not be taken in before it
+        # rows after a tick must not be processed before it
         reach = [(instant // self.every + 1) * self.every for instant in (progress.before, progress.after)]
         return take_due(frame, state.journal("waiting", time=TIME), Progress(reach[0], reach[1]))
 
@@ -132,69 +133,69 @@ class CustomRunner(Operator):
 
     # -- operators that merge --------------------------------------------------------------------
 
-    def _parts(
+    def _take_parts(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress, work: _Work
     ) -> dict[int, list[tuple[int, Any]]]:
-        """The states to merge now, by bucket and pane; those of later ticks are put away."""
+        """The states to merge now, by bucket and pane; stores those of later ticks."""
         assert self.every is not None
-        parts = state.journal("parts", time=_TICK)
-        found: dict[int, list[tuple[int, Any]]] = {}
-        for row in _rows(parts.flush(progress.before + 1, progress.after + 1)):
+        journal = state.journal("parts", time=_TICK)
+        due: dict[int, list[tuple[int, Any]]] = {}
+        for row in _to_dicts(journal.flush(progress.before + 1, progress.after + 1)):
             pane = row[_TICK] // self.every - 1
-            found.setdefault(row[_BUCKET], []).append((pane, work.loaded(row[_STATE])))
+            due.setdefault(row[_BUCKET], []).append((pane, work.deserialize(row[_STATE])))
         later = []
         for bucket, pane, batch in self._batches(frame, state):
-            part, tick = work.part_of(batch, pane), (pane + 1) * self.every
+            part, tick = work.new_part(batch, pane), (pane + 1) * self.every
             if tick <= progress.after:
-                found.setdefault(bucket, []).append((pane, part))
+                due.setdefault(bucket, []).append((pane, part))
             else:
-                later.append(_row(bucket, tick, work.kept(part), state))
+                later.append(_state_row(bucket, tick, work.serialize(part), state))
         if later:
-            parts.insert(pl.DataFrame(later, schema=_TYPES, orient="row"))
-        parts.compact(progress.after + 1)
-        return {bucket: sorted(ones, key=lambda one: one[0]) for bucket, ones in found.items()}
+            journal.insert(pl.DataFrame(later, schema=_TYPES, orient="row"))
+        journal.compact(progress.after + 1)
+        return {bucket: sorted(parts, key=lambda part: part[0]) for bucket, parts in due.items()}
 
     def describe(self) -> str:
-        ticks = "" if self.every is None else f", told the time every {spelled(self.every)}"
+        ticks = "" if self.every is None else f", a tick every {spelled(self.every)}"
         return f"{type(self.operator).__qualname__} per {', '.join(self.keys) or 'everything'}{ticks}"
 
 
 class _Work:
     """Calls of the user's operator in one epoch on one slice."""
 
-    def __init__(self, applied: CustomRunner, progress: Progress) -> None:
-        self._operator, self._every, self._merges = applied.operator, applied.every, applied.merges
+    def __init__(self, runner: CustomRunner, progress: Progress) -> None:
+        self._operator, self._every, self._merges = runner.operator, runner.every, runner.merges
         self._progress = progress
-        self._context = Context(applied.keys, dict(vars(applied.operator)))
-        self._code = code_of(applied.operator)
-        self.out = Out(applied.outputs)
+        self._context = Context(runner.keys, dict(vars(runner.operator)))
+        self._code = code_of(runner.operator)
+        self.out = Out(runner.outputs)
 
-    def carry_on(
+    def process_bucket(
         self, data: bytes | None, tick: int | None, feeds: list[tuple[int, Any]]
     ) -> tuple[bytes, int | None]:
-        """A bucket's state and next tick after these batches (or parts) and the ticks that are due."""
-        state = self._call(self._operator.init_state) if data is None else self.loaded(data)
+        """The state and next tick of a bucket after these batches (or parts) and the ticks that are due."""
+        state = self._call(self._operator.init_state) if data is None else self.deserialize(data)
         for pane, feed in feeds:
             if self._every is not None:
-                state, tick = self._ticks(state, tick, min(pane * self._every, self._progress.after))
+                state, tick = self._call_ticks(state, tick, min(pane * self._every, self._progress.after))
                 tick = (pane + 1) * self._every if tick is None else min(tick, (pane + 1) * self._every)
             if self._merges:
                 state = _or(self._call(self._operator.merge, state, feed), state)
             else:
-                state = self._processed(feed, state, pane)
+                state = self._process(feed, state, pane)
         if self._every is not None:
-            state, tick = self._ticks(state, tick, self._progress.after)
-        return self.kept(state), tick
+            state, tick = self._call_ticks(state, tick, self._progress.after)
+        return self.serialize(state), tick
 
-    def _ticks(self, state: Any, tick: int | None, through: int) -> tuple[Any, int | None]:
-        """Call the ticks that are due up to an instant."""
+    def _call_ticks(self, state: Any, tick: int | None, last: int) -> tuple[Any, int | None]:
+        """Call the ticks that are due up to the instant `last`."""
         assert self._every is not None
         called = 0
-        while tick is not None and tick <= through:
+        while tick is not None and tick <= last:
             called += 1
-            if through == FOREVER and called > MOST_TICKS:
-                raise self._endless()
-            self.out.instant, self.out.shut = tick - 1, None
+            if last == FOREVER and called > MOST_TICKS:
+                raise self._ticks_without_end()
+            self.out.instant, self.out.refusal = tick - 1, None
             context = Context(self._context.keys, self._context.parameters, tick)
             state = _or(self._call(self._operator.on_watermark, state, self.out, context), state)
             tick = self._next_tick(self._call(self._operator.wants_ticks, state), tick)
@@ -212,24 +213,24 @@ class _Work:
             )
         return max(tick + self._every, -(-int(wanted) // self._every) * self._every)
 
-    def _processed(self, batch: pl.DataFrame, state: Any, pane: int) -> Any:
-        self.out.instant, self.out.shut = None, None
+    def _process(self, batch: pl.DataFrame, state: Any, pane: int) -> Any:
+        self.out.instant, self.out.refusal = None, None
         self.out.earliest = int(batch[TIME].min())  # type: ignore[arg-type]
         tick = None if self._every is None else pane * self._every
         context = Context(self._context.keys, self._context.parameters, tick)
         return _or(self._call(self._operator.process, batch, state, self.out, context), state)
 
-    def part_of(self, batch: pl.DataFrame, pane: int) -> Any:
-        """A fresh state that has seen these rows only."""
-        self.out.shut = "an operator that merges has only part of a state when it takes in events"
+    def new_part(self, batch: pl.DataFrame, pane: int) -> Any:
+        """A new state with these rows only."""
+        self.out.refusal = "an operator that merges has only part of a state when it processes events"
         context = Context(self._context.keys, self._context.parameters, pane * (self._every or 0))
         state = self._call(self._operator.init_state)
         return _or(self._call(self._operator.process, batch, state, self.out, context), state)
 
-    def loaded(self, data: bytes) -> Any:
+    def deserialize(self, data: bytes) -> Any:
         return self._call(self._operator.deserialize, data)
 
-    def kept(self, state: Any) -> bytes:
+    def serialize(self, state: Any) -> bytes:
         owner = type(self._operator).__qualname__
         try:
             data = self._operator.serialize(state)
@@ -252,26 +253,28 @@ class _Work:
             name = getattr(method, "__qualname__", str(method))
             raise user_code_error(failure, self._code, name) from failure
 
-    def _endless(self) -> UserError:
+    def _ticks_without_end(self) -> UserError:
         operator = type(self._operator)
         where = inspect.getsourcefile(operator)
         return UserError(
             "TICKS_WITHOUT_END",
             f"{operator.__qualname__} still wants ticks after {MOST_TICKS:,} of them, and the log has ended",
             where=where and where.rsplit("/", 1)[-1],
-            hint="wants_ticks must say no once nothing waits for time to pass, or name the instant that is waited for.",
+            hint="wants_ticks must return False once nothing waits for time to pass, or the instant that it waits for.",
         )
 
 
-def _or(made: Any, state: Any) -> Any:
-    """The state returned, or the one given if it was changed in place."""
-    return state if made is None else made
+def _or(returned: Any, state: Any) -> Any:
+    """The returned state, or the given one if it was changed in place."""
+    return state if returned is None else returned
 
 
-def _rows(frame: pl.DataFrame | None) -> list[dict[str, Any]]:
+def _to_dicts(frame: pl.DataFrame | None) -> list[dict[str, Any]]:
     return [] if frame is None else frame.to_dicts()
 
 
-def _row(bucket: int, tick: int | None, data: bytes, state: SliceState) -> tuple[int, int, int | None, bytes]:
-    """A row of the state; its hash is the bucket's first, so it is where the bucket is."""
+def _state_row(
+    bucket: int, tick: int | None, data: bytes, state: SliceState
+) -> tuple[int, int, int | None, bytes]:
+    """A row of the state; its hash is the first one of the bucket."""
     return first_hash_of(bucket, state.bucket_count), bucket, tick, data

@@ -1,7 +1,7 @@
-"""What windows over events in strict order have in common: ranges of a key's events, merged into answers.
+"""Aggregate over ranges of a key's events, the part that count, landmark and session windows share.
 
-A window is a range of rows that stand grouped by key and in total order; its answer is made of the partial
-answers of its events. A key's window that is still open goes on from a partial answer in the state.
+A window is a range of rows that are grouped by key and in strict order; its result is made of the partial aggregates of
+its events. An open window continues from a partial aggregate in the state.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import polars as pl
 
 from penstock.operators.contract import ORDER, TIME
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.panes import describe_aggregation, partial_columns
 from penstock.operators.strict import StrictOperator
 from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH
@@ -21,10 +22,10 @@ from penstock.state.row_order import expand_row_ranges
 
 #: event time of the first event of a window, or of a part of it (Int64)
 START = "_start"
-#: the last instant at which a window can still be open (Int64): its row, if nothing else ends it, happens then
+#: the last instant at which a window can still be open (Int64): the time of its row, if nothing else closes it
 DUE = "_due"
 
-#: the last instant of the year 9998: when that happens which is told because a log has ended for good
+#: the last instant of the year 9998: the time of rows that are emitted because a log has ended for good
 END_OF_TIME = 253_370_764_800_000_000 - 1
 
 Ints = npt.NDArray[np.int64]
@@ -45,18 +46,18 @@ class EventWindows(StrictOperator):
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
 
     def parts(self) -> list[str]:
-        """The columns of all partial answers."""
-        return [part for aggregate in self.aggregates for part in aggregate.parts()]
+        """The columns of the partial aggregates."""
+        return partial_columns(self.aggregates)
 
     def event_partials(self, rows: pl.DataFrame) -> list[pl.Series]:
-        """The partial answer of every event."""
+        """The partial aggregate of every event."""
         exprs = [expr for a in self.aggregates for expr in a.from_event()]
         return rows.select(TIME, *exprs).drop(TIME).get_columns()
 
     def range_partials(self, rows: pl.DataFrame, low: Ints, high: Ints) -> list[pl.Series]:
-        """The partial answer of every range of events; no two ranges overlap.
+        """The partial aggregate of every range of events; no two ranges overlap.
 
-        A function of the user's is called for a whole range, so that is no more work than it must be.
+        A user's function is called once for a whole range.
         """
         if (high - low == 1).all():
             return self.event_partials(rows[low])
@@ -69,48 +70,54 @@ class EventWindows(StrictOperator):
         return numbered.group_by("_range", maintain_order=True).agg(exprs).drop("_range").get_columns()
 
     def merge_ranges(self, parts: pl.DataFrame, low: Ints, high: Ints) -> list[pl.Series]:
-        """The partial answer of every range of rows of partial answers."""
+        """The merged partial aggregate of every range of rows."""
         return [column for a in self.aggregates for column in a.merge_ranges(parts, low, high)]
 
-    def continue_partials(self, rows: pl.DataFrame, kept: pl.DataFrame, at: Ints) -> pl.DataFrame:
-        """Rows of partial answers, each together with the row of `kept` it goes on from; -1 for none."""
+    def continue_partials(self, rows: pl.DataFrame, stored: pl.DataFrame, at: Ints) -> pl.DataFrame:
+        """Merge each partial aggregate with the row of `stored` that it continues; `at` is its number, -1 for none."""
         if (at < 0).all():
             return rows
-        where = pl.Series(at).replace(-1, None)
-        before = kept.select(
-            pl.col(part).cast(rows.schema[part]).gather(where).alias(f"{part}.before")
+        before = stored.select(
+            pl.col(part)
+            .cast(rows.schema[part])
+            .gather(pl.Series(at).replace(-1, None))
+            .alias(f"{part}.before")
             for part in self.parts()
         )
-        joined = [expr for a in self.aggregates for expr in a.merge_columns(".before")]
-        return rows.hstack(before).with_columns(joined).select(rows.columns)
+        merged = [expr for a in self.aggregates for expr in a.merge_columns(".before")]
+        return rows.hstack(before).with_columns(merged).select(rows.columns)
 
     def result_rows(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-        """Finished rows: of partial answers with `_start`, `_end`, their keys and the further columns."""
-        place = [name for name in ORDER if name in rows.columns]
+        """The rows to emit, from partial aggregates with `_start`, `_end`, their keys and the further columns."""
+        position = [name for name in ORDER if name in rows.columns]
         when = [
             to_datetime(pl.col(START)).alias("window_start"),
             to_datetime(pl.col("_end")).alias("window_end"),
         ]
         return rows.select(
-            HASH, *place, *when, *columns, *self.keys, *(aggregate.result() for aggregate in self.aggregates)
+            HASH,
+            *position,
+            *when,
+            *columns,
+            *self.keys,
+            *(aggregate.result() for aggregate in self.aggregates),
         )
 
     def describe(self) -> str:
-        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.describe_windows()}"
+        return describe_aggregation(self.aggregates, self.keys, self.describe_windows())
 
     def describe_windows(self) -> str:
-        """What the windows are, for `explain`."""
-        raise AssertionError(f"{type(self).__name__} does not say what its windows are")
+        """The windows, for `explain`."""
+        raise AssertionError(f"{type(self).__name__} does not describe its windows")
 
 
 def drop_keys(rows: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
-    """The rows whose key is not among the others'."""
+    """The rows whose key is not among those of `others`."""
     return rows.join(others, on=[HASH, *keys], how="anti", nulls_equal=True)
 
 
 def first_from(times: Ints, wanted: Ints, low: Ints, high: Ints) -> Ints:
-    """In each range of rows the first whose time is not before the wanted one; the range's end if none is."""
+    """In each range of rows the first whose time is not before the wanted one; the end of the range if none is."""
     while (low < high).any():
         middle = (low + high) // 2
         earlier = (low < high) & (times[np.minimum(middle, len(times) - 1)] < wanted)

@@ -1,11 +1,11 @@
-"""Top-k of every group, as an operator of its own: what a top-k is where something else follows it.
+"""Rank the rows of every group and keep the k best: a top-k that other operators follow.
 
-Receives the rows of an aggregate; hands the k best rows of each group at each instant, with their rank, and with
-`changes_only` those answers alone that differ from the group's last. Ties are broken by key.
-State: `best`, each group's last answer; and for running totals `totals`, the latest row of every key, from which
-an answer is made anew when one of its rows got worse.
+The operator reads the rows of an aggregate. At each instant it emits the k best rows of each group with their rank;
+with `changes_only`, only rankings that differ from the group's last one. Ties are broken by key.
+State: `best`, each group's last ranking; and for running totals `totals`, the latest row of every key, from which a
+ranking is computed again when one of its rows got worse.
 
-Rows of one instant come in one epoch, since the aggregate tells them when the watermark passes it.
+Rows of one instant arrive in one epoch, because the aggregate emits them when the watermark passes it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.operators.top_k import TopK
 from penstock.state.buckets import HASH
 from penstock.state.table import Table
 
-_BEST, _RANK, _ANSWER = "_best", "rank", "_answer"
+_BEST, _RANK, _TEXT = "_best", "rank", "_text"
 
 
 @dataclass(frozen=True)
 class GroupTop(Operator):
-    """What `top` says, for each value of `keys`; `columns` are those of the incoming rows."""
+    """A top-k for each value of `keys`; `columns` are those of the incoming rows."""
 
     kind: ClassVar[str] = "group-top"
     state_version: ClassVar[int] = 1
@@ -45,7 +45,7 @@ class GroupTop(Operator):
         return not self.top.running
 
     def schema(self) -> dict[str, pl.DataType]:
-        """The columns of an answer."""
+        """The columns of a ranking."""
         return self.top.schema(dict(self.columns))
 
     def needs(self, port: int = 0) -> set[str]:
@@ -53,10 +53,10 @@ class GroupTop(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         rows = frame.select(TIME, *(name for name, _ in self.columns))
-        return rows if self.top.running else self._ranked(rows).drop(_RANK)
+        return rows if self.top.running else self._rank(rows).drop(_RANK)
 
     def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return frame if self.top.running else self._ranked(frame).drop(_RANK)
+        return frame if self.top.running else self._rank(frame).drop(_RANK)
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
@@ -68,66 +68,68 @@ class GroupTop(Operator):
             totals.compact()
         if frame is None or not frame.height:
             return None
-        answers = self._ranked(frame) if totals is None else self._running(frame, best, totals)
-        told = self._told(answers, best)
+        rankings = self._rank(frame) if totals is None else self._rank_running(frame, best, totals)
+        results = self._select_results(rankings, best)
         if totals is not None:
             latest = frame.sort(TIME).unique([*self.keys, *self._identity], keep="last", maintain_order=True)
             totals.insert(latest.select(HASH, *self.keys, *self._identity, *self._rest))
-        return told
+        return results
 
-    # -- answers ---------------------------------------------------------------------------------
+    # -- rankings --------------------------------------------------------------------------------
 
-    def _running(self, frame: pl.DataFrame, stored: Table, totals: Table) -> pl.DataFrame:
-        """At each instant, the answer of every group in which a total changed."""
-        current = self._unpacked(frame.select(HASH, *self.keys).unique(maintain_order=True), stored)
-        before: pl.DataFrame | None = None
-        answers = []
+    def _rank_running(self, frame: pl.DataFrame, best: Table, totals: Table) -> pl.DataFrame:
+        """At each instant, the ranking of every group in which a total changed."""
+        current = self._last_rankings(frame.select(HASH, *self.keys).unique(maintain_order=True), best)
+        stored: pl.DataFrame | None = None
+        rankings = []
         for step in frame.sort(TIME).partition_by(TIME, maintain_order=True):
             at: int = step[TIME][0]
             changed = step.select(*self._members)
-            touched = current.join(changed, on=self._of_group, how="semi", nulls_equal=True)
-            others = current.join(changed, on=self._of_group, how="anti", nulls_equal=True)
-            if self._worsened(changed, touched):
-                before = totals.all() if before is None else before
-                seen = frame.filter(pl.col(TIME) <= at).sort(TIME).select(*self._members)
-                known = seen if before is None else pl.concat([before.select(*self._members), seen])
-                touched = known.join(changed, on=self._of_group, how="semi", nulls_equal=True)
-            together = pl.concat([touched.select(*self._members), changed])
-            together = together.unique(self._one_row, keep="last", maintain_order=True)
-            ranked = self._ranked(together.with_columns(pl.lit(at, pl.Int64).alias(TIME)))
+            touched = current.join(changed, on=self._group, how="semi", nulls_equal=True)
+            others = current.join(changed, on=self._group, how="anti", nulls_equal=True)
+            if self._has_worse(changed, touched):
+                stored = totals.all() if stored is None else stored
+                recent = frame.filter(pl.col(TIME) <= at).sort(TIME).select(*self._members)
+                known = recent if stored is None else pl.concat([stored.select(*self._members), recent])
+                touched = known.join(changed, on=self._group, how="semi", nulls_equal=True)
+            rows = pl.concat([touched.select(*self._members), changed])
+            rows = rows.unique(self._row_key, keep="last", maintain_order=True)
+            ranked = self._rank(rows.with_columns(pl.lit(at, pl.Int64).alias(TIME)))
             current = pl.concat([others.select(*self._members), ranked.select(*self._members)])
-            answers.append(ranked.with_columns(to_datetime(pl.lit(at + 1)).alias("as_of")))
-        return pl.concat(answers)
+            rankings.append(ranked.with_columns(to_datetime(pl.lit(at + 1)).alias("as_of")))
+        return pl.concat(rankings)
 
-    def _told(self, answers: pl.DataFrame, best: Table) -> pl.DataFrame | None:
-        """The answers that are news, and the last of each group remembered."""
-        group = [HASH, *self.keys]
+    def _select_results(self, rankings: pl.DataFrame, best: Table) -> pl.DataFrame | None:
+        """The rankings to emit; stores the last one of each group."""
+        group = self._group
         packed = (
-            answers.sort(TIME, _RANK)
+            rankings.sort(TIME, _RANK)
             .group_by(*group, TIME, maintain_order=True)
             .agg(pl.struct(*self._identity, *self._rest).alias(_BEST))
-            .with_columns(_text(_BEST).alias(_ANSWER))
+            .with_columns(_to_text(_BEST).alias(_TEXT))
         )
         if self.top.changes_only:
             heads = packed.select(*group).unique(maintain_order=True)
-            last = best.lookup(heads, [_BEST])
-            known = heads.with_columns(last[_BEST].cast(packed.schema[_BEST])).select(
-                *group, pl.lit(None, pl.Int64).alias(TIME), _BEST
+            stored = heads.with_columns(
+                pl.lit(None, pl.Int64).alias(TIME),
+                best.lookup(heads, [_BEST])[_BEST].cast(packed.schema[_BEST]),
             )
-            known = known.filter(pl.col(_BEST).is_not_null()).with_columns(_text(_BEST).alias(_ANSWER))
-            lined_up = pl.concat([known.select(packed.columns), packed])
-            previous = pl.col(_ANSWER).shift(1).over(group)
-            news = lined_up.filter(pl.col(TIME).is_not_null() & pl.col(_ANSWER).ne_missing(previous))
-            answers = answers.join(news.select(*group, TIME), on=[*group, TIME], how="semi", nulls_equal=True)
+            stored = stored.filter(pl.col(_BEST).is_not_null()).with_columns(_to_text(_BEST).alias(_TEXT))
+            history = pl.concat([stored.select(packed.columns), packed])
+            previous = pl.col(_TEXT).shift(1).over(group)
+            changed = history.filter(pl.col(TIME).is_not_null() & pl.col(_TEXT).ne_missing(previous))
+            rankings = rankings.join(
+                changed.select(*group, TIME), on=[*group, TIME], how="semi", nulls_equal=True
+            )
         latest = packed.unique(group, keep="last", maintain_order=True)
         best.insert(latest.select(HASH, *self.keys, _BEST))
-        if not answers.height:
+        if not rankings.height:
             return None
-        return answers.select(TIME, HASH, *self.schema())
+        return rankings.select(TIME, HASH, *self.schema())
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _ranked(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _rank(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The k best rows of each group and instant, with their rank."""
         group = [TIME, *self.keys]
         ordered = rows.sort(
@@ -136,39 +138,39 @@ class GroupTop(Operator):
             descending=[self.top.descending, *[False] * len(self.top.keys)],
             nulls_last=True,
         )
-        place = pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over(group).alias(_RANK)
-        return ordered.with_columns(place).filter(pl.col(_RANK) <= self.top.k)
+        rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over(group).alias(_RANK)
+        return ordered.with_columns(rank).filter(pl.col(_RANK) <= self.top.k)
 
-    def _unpacked(self, groups: pl.DataFrame, stored: Table) -> pl.DataFrame:
-        """The rows of these groups' last answers."""
-        found = stored.lookup(groups, [_BEST])[_BEST]
+    def _last_rankings(self, groups: pl.DataFrame, best: Table) -> pl.DataFrame:
+        """The rows of the last rankings of these groups."""
         dtypes = dict(self.columns)
         row = pl.Struct({name: dtypes[name] for name in (*self._identity, *self._rest)})
-        rows = groups.with_columns(found.cast(pl.List(row)).alias(_BEST)).explode(_BEST)
+        stored = best.lookup(groups, [_BEST])[_BEST].cast(pl.List(row))
+        rows = groups.with_columns(stored.alias(_BEST)).explode(_BEST)
         return rows.filter(pl.col(_BEST).is_not_null()).unnest(_BEST).select(*self._members)
 
-    def _worsened(self, changed: pl.DataFrame, held: pl.DataFrame) -> bool:
-        """Whether a row of an answer ranks below what it was."""
-        was = held.select(*self._one_row, pl.col(self.top.by).alias("_was"))
-        met = changed.join(was, on=self._one_row, nulls_equal=True)
-        return bool(met.select(self.top.is_worse(pl.col(self.top.by), pl.col("_was")).any()).item())
+    def _has_worse(self, changed: pl.DataFrame, ranked: pl.DataFrame) -> bool:
+        """Whether a changed row of a ranking ranks below what it was."""
+        before = ranked.select(*self._row_key, pl.col(self.top.by).alias("_before"))
+        both = changed.join(before, on=self._row_key, nulls_equal=True)
+        return bool(both.select(self.top.is_worse(pl.col(self.top.by), pl.col("_before")).any()).item())
 
     @property
-    def _of_group(self) -> list[str]:
+    def _group(self) -> list[str]:
         return [HASH, *self.keys]
 
     @property
-    def _one_row(self) -> list[str]:
+    def _row_key(self) -> list[str]:
         return [HASH, *self.keys, *self._identity]
 
     @property
     def _members(self) -> list[str]:
-        """The columns of a row of an answer."""
+        """The columns of a ranked row."""
         return [HASH, *self.keys, *self._identity, *self._rest]
 
     @property
     def _identity(self) -> list[str]:
-        """What tells the rows of a group apart."""
+        """The columns that identify a row in its group."""
         return [key for key in self.top.keys if key not in self.keys]
 
     @property
@@ -180,12 +182,12 @@ class GroupTop(Operator):
         return f"{self.top.describe()}, per {', '.join(self.keys)}" if self.keys else self.top.describe()
 
 
-def _text(column: str) -> pl.Expr:
-    """A list of rows as one text: equal for equal lists."""
+def _to_text(column: str) -> pl.Expr:
+    """A list of rows as one text, equal for equal lists."""
     row = pl.element().struct.json_encode()
     return pl.col(column).list.eval(row).list.join("\n")
 
 
 def columns_of(schema: Mapping[str, pl.DataType]) -> tuple[tuple[str, pl.DataType], ...]:
-    """A schema as an operator carries it."""
+    """A schema as a field of an operator."""
     return tuple(schema.items())

@@ -1,16 +1,14 @@
-"""Encode what an operator's state depends on: its kind and its settings, as canonical data.
+"""Encode what an operator's state depends on, its kind and its settings, as canonical JSON data.
 
-Receives an operator, an aggregate function, a window or anything else that has a `kind`, with its settings; returns
-data of JSON, the digest of that, and the versions of the state's form.
+Anything with a `kind` can be encoded: an operator, an aggregate function, a window. A class is named by its `kind`, a
+setting by the name of its field or by the name that `stored_as` gives it, so that renaming classes and fields or
+reordering fields does not change the encoding. A setting that equals the default of its field is left out, so that a
+new setting can come with a default that means what was done before. Fields marked `NOT_STATE` are left out.
 
-A class is named by its `kind`, a setting by its field's name or by the name that `stored_as` gives it: so classes and
-fields can be renamed and fields reordered, and the encoding stays. A setting that equals its field's default is left
-out: so a new setting can come with a default that means what was done before. Fields marked `NOT_STATE` are left out.
-
-Guarantees: equal settings have equal encodings in every process, of every Python and on every machine; settings that
-differ have different ones, except for functions, of which only the name counts, and for what the textual form of a
+Guarantees: equal settings have equal encodings in every process, with every Python and on every machine. Different
+settings have different ones, except for functions, of which only the name counts, and for what the textual form of a
 Polars expression does not show.
-On failure: `InternalError` NO_IDENTITY for a value of a type that it does not know.
+On failure: `InternalError` NO_IDENTITY for a value of an unknown type.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 _STORED_AS = "stored_as"
 #: metadata of a field that does not change what state means: a hint, an origin, a function
 NOT_STATE: Mapping[str, Any] = {_STORED_AS: None}
-#: how many digits of a digest are kept
+#: the length of a digest
 DIGITS = 16
 
 
 def stored_as(name: str) -> Mapping[str, Any]:
-    """Metadata of a field that is encoded by another name: the one it had when state was first written."""
+    """Metadata of a field that is encoded by another name, the one it had when state was first written."""
     return {_STORED_AS: name}
 
 
@@ -55,7 +53,7 @@ def kind_of(value: object) -> str | None:
 
 
 def settings_of(value: Any) -> dict[str, Any]:
-    """The settings of a value that count, by the names under which they are encoded."""
+    """The settings of a value that are encoded, by their encoded names."""
     return {
         name: getattr(value, field.name)
         for field in dataclasses.fields(value)
@@ -64,7 +62,7 @@ def settings_of(value: Any) -> dict[str, Any]:
 
 
 def encode(value: Any) -> Json:
-    """A value as data of JSON."""
+    """A value as JSON data."""
     match value:
         case CustomOperator():
             return encode_custom(value)
@@ -90,30 +88,30 @@ def encode(value: Any) -> Json:
 
 
 def digest_of(value: Json) -> str:
-    """A short text that tells encoded data from other."""
+    """A short digest of encoded data."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:DIGITS]
 
 
 def canonical(value: Json) -> str:
-    """Encoded data as text, in the one form it has."""
+    """Encoded data as text, in its only form."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def versions_of(value: Any) -> dict[str, int]:
-    """The version of the state's form of every kind that is in an operator, where it is not the first."""
+    """The state version of every kind in an operator, where it is not 1."""
     return {kind: version for kind, version in sorted(_versions(value)) if version != 1}
 
 
 def readable_versions(value: Any) -> dict[str, frozenset[int]]:
-    """Of every kind in an operator, the former versions of the state's form that it can read too."""
-    found: dict[str, frozenset[int]] = {
+    """For every kind in an operator the other state versions that it can read."""
+    versions: dict[str, frozenset[int]] = {
         _name_of(one): getattr(type(one), "reads_versions", frozenset()) for one in _parts(value)
     }
-    return {kind: versions for kind, versions in found.items() if versions}
+    return {kind: readable for kind, readable in versions.items() if readable}
 
 
 def reads_state_of(now: Any, then: Any) -> bool:
-    """Whether an operator can read the state of one with the same settings, whose state may have another form."""
+    """Whether an operator can read the state of one with equal settings but perhaps another state version."""
     versions, former, readable = versions_of(now), versions_of(then), readable_versions(now)
     return all(
         former.get(kind, 1) == versions.get(kind, 1) or former.get(kind, 1) in readable.get(kind, ())
@@ -127,12 +125,12 @@ def _versions(value: Any) -> Iterator[tuple[str, int]]:
 
 
 def _name_of(value: object) -> str:
-    """A value's kind; of a user's operator that declares none, its class's name."""
+    """The kind of a value, or the class name of a user's operator without a kind."""
     return kind_of(value) or type(value).__qualname__
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A value and what is in its settings, as far as these have a kind."""
+    """A value and the values in its settings that have a kind."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from _parts(item)
@@ -145,22 +143,23 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _encode_settings(value: Any) -> dict[str, Json]:
-    defaults = {field.name: field for field in dataclasses.fields(value)}
-    made: dict[str, Json] = {}
-    for field in defaults.values():
+    encoded_settings: dict[str, Json] = {}
+    for field in dataclasses.fields(value):
         name = field.metadata.get(_STORED_AS, field.name)
         if name is None:
             continue
         encoded = encode(getattr(value, field.name))
         if field.default is not dataclasses.MISSING and encoded == encode(field.default):
             continue
-        made[name] = encoded
-    return made
+        encoded_settings[name] = encoded
+    return encoded_settings
 
 
 def encode_custom(given: Any) -> Json:
-    """An object of a user's own class: its kind, or else its class's name, and its attributes; of those that are no
-    plain values, the names."""
+    """An object of a user's class: its kind, or else its class name, and its attributes.
+
+    Of attributes that are no plain values, only the names are encoded.
+    """
     kind = kind_of(given)
     of = {"kind": kind} if kind else {"class": type(given).__qualname__}
     attributes: Mapping[str, Any] = getattr(given, "__dict__", {})
@@ -177,7 +176,7 @@ def _encode_plain(value: Any) -> Json:
 
 
 def _encode_value(value: Any) -> Json:
-    """Plain values that JSON has not, and functions."""
+    """Plain values that JSON lacks, and functions."""
     match value:
         case Mapping():
             pairs = [[encode(key), encode(item)] for key, item in value.items()]
@@ -209,13 +208,13 @@ def _encode_value(value: Any) -> Json:
         return {"function": name}
     raise InternalError(
         "NO_IDENTITY",
-        f"a {type(value).__name__} cannot be part of what tells one operator's state from another's",
+        f"a {type(value).__name__} cannot be part of the identity of an operator's state",
         hint="Give its class a kind, or mark the field that holds it as NOT_STATE.",
     )
 
 
 def _encode_type(dtype: pl.DataType) -> Json:
-    """A Polars type: its name, and what it is made of."""
+    """A Polars type: its name and its parameters."""
     name = type(dtype).__name__
     match dtype:
         case pl.Datetime():

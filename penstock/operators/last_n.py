@@ -1,7 +1,7 @@
-"""The last n values of every key: for each event, the key's latest n values up to and including it.
+"""Emit, for each event, the last n values of its key up to and including it, as lists.
 
-Receives events in strict order; hands one row an event (from the n-th of its key on), with lists.
-State: per key its last n-1 values.
+The operator reads events in strict order and emits one row per event, from the n-th event of the key on.
+State: `last`, for each key its last n-1 values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.state.buckets import HASH
 
 @dataclass(frozen=True)
 class LastN(StrictOperator):
-    """`values` of the last `n` events per key. `partial` also gives rows for a key's first n-1 events."""
+    """`values` of the last `n` events per key. `partial` also emits rows for the first n-1 events of a key."""
 
     kind: ClassVar[str] = "last-n"
     state_version: ClassVar[int] = 1
@@ -76,25 +76,25 @@ class LastN(StrictOperator):
             out, reach = out.filter(pl.Series(whole)), reach[whole]
         out = out.with_columns(_lists(pools[v].gather(reach.ravel()), self.n).alias(v) for v in self.values)
         if self.partial:
-            # a slot before the key's first event is no value, not a null one
+            # a slot before the key's first event holds no value, not a null
             have = pl.lit(pl.Series(np.minimum(seen, self.n)))
             out = out.with_columns(pl.col(v).list.tail(have) for v in self.values)
         return out
 
     def _pool(self, value: str, rows: pl.DataFrame, before: pl.DataFrame) -> pl.Series:
-        """All values a row may reach: this epoch's, then what is remembered, slot after slot."""
+        """All values that a row may need: those of this epoch, then the stored ones, slot after slot."""
         values = rows[value]
         slots = (before[_slot(value, b)].cast(values.dtype) for b in range(1, self.n))
         return pl.concat([values, *slots], rechunk=True)
 
     def _reach(self, ordered: Ordered) -> npt.NDArray[np.int64]:
-        """For each row where its n values stand in the pool, oldest first."""
+        """For each row the positions of its n values in the pool, oldest first."""
         place, number = ordered.place, ordered.number
         keys = int(number[-1]) + 1
         columns = []
         for back in range(self.n - 1, -1, -1):
             row = np.arange(len(place)) - back
-            # rows this near their key's first event of the epoch reach into the remembered ones
+            # rows this near their key's first event of the epoch need stored values
             slot = back - place - 1
             columns.append(np.where(slot < 0, row, len(place) + slot * keys + number))
         return np.stack(columns, axis=1)
@@ -104,7 +104,7 @@ class LastN(StrictOperator):
 
 
 def _lists(values: pl.Series, n: int) -> pl.Series:
-    """Every n values one after the other as a list."""
+    """Each n consecutive values as a list."""
     if not values.dtype.is_nested():
         return values.reshape((-1, n)).arr.to_list()
     number = pl.Series("_number", np.arange(len(values)) // n).set_sorted()

@@ -1,11 +1,11 @@
-"""Lookups: each event meets the row that its key has in a table at the event's time.
+"""Look up events in a table: join each event with the row that its key has in the table at the event's time.
 
-Receives events and a table's changes, both in strict order; hands every event with the columns of its key's latest
-row, at the event's own time and place. Of one instant, changes count before events.
-State: `latest`, a table of the latest row of every key; `waiting` and `changes`, journals of what is not yet due.
+Both inputs are read in strict order; of one instant, changes of the table count before events. The operator emits every
+event with the columns of the latest row of its key, at the time and position of the event.
+State: `latest`, a table of the latest row of every key; `waiting` and `changes`, journals of rows that are not yet due.
 
-With `broadcast` every slice gets the whole table and keeps one copy of it together with the others, so events
-need not lie by the table's key.
+With `broadcast` every slice receives the whole table, and the slices share one copy of it. Then events need not be
+partitioned by the key of the table.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from penstock.operators.strict import (
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.table import Table
 
-#: of a table's row: whether it removes its key
+#: of a row of the table: whether it deletes its key
 _GONE = "_gone"
 _ROW = "_row"
 
 
 @dataclass(frozen=True)
 class Lookup(Operator):
-    """Events with the latest row of a table; `how` is left or inner. Rows whose column `deleted` is true remove
-    their key."""
+    """Events with the latest row of a table; `how` is left or inner.
+
+    Rows of the table in which the column `deleted` is true delete their key.
+    """
 
     kind: ClassVar[str] = "lookup-join"
     state_version: ClassVar[int] = 1
@@ -98,22 +100,23 @@ class Lookup(Operator):
         events = take_due(inputs[0], state.journal("waiting", time=TIME), progress)
         changes = take_due(inputs[1], waiting, progress)
         table.compact()
-        if self.broadcast:  # so far their hashes only said where they lie
+        if self.broadcast:  # until now their hashes were those of the exchange
             events = None if events is None else with_hash(events, self.keys)
             changes = None if changes is None else with_hash(changes, self.right_keys)
         if changes is not None:
             order = total_order(changes)
             changes = changes if order is None else changes[order]
-        turns = self._turns(changes, events)
-        if turns is None:
+        merged = self._merge_inputs(changes, events)
+        if merged is None:
             return {}
-        made = None if events is None else self._met(turns, changes, events, table)
+        rows = None if events is None else self._look_up(merged, changes, events, table)
         if changes is not None:
-            table.insert(changes[_latest(turns, changes.height)].drop(ORDER[1:]).drop(INPUT, strict=False))
-        return {"": made}
+            latest = changes[_latest_changes(merged, changes.height)]
+            table.insert(latest.drop(ORDER[1:]).drop(INPUT, strict=False))
+        return {"": rows}
 
-    def _turns(self, changes: pl.DataFrame | None, events: pl.DataFrame | None) -> Ordered | None:
-        """Changes and events in one order, by what is needed to tell it: key, time, number; changes first."""
+    def _merge_inputs(self, changes: pl.DataFrame | None, events: pl.DataFrame | None) -> Ordered | None:
+        """Changes and events in one order, as rows of key, time and number; changes first."""
         parts, count = [], 0
         for rows, keys in ((changes, self.right_keys), (events, self.keys)):
             if rows is not None:
@@ -123,39 +126,40 @@ class Lookup(Operator):
                 count += rows.height
         if not parts:
             return None
-        turns = pl.concat(parts)
-        order = np.argsort(turns[TIME].to_numpy(), kind="stable")
-        return group_by_key(turns, self.right_keys, pl.Series(order))
+        merged = pl.concat(parts)
+        order = np.argsort(merged[TIME].to_numpy(), kind="stable")
+        return group_by_key(merged, self.right_keys, pl.Series(order))
 
-    def _met(
-        self, turns: Ordered, changes: pl.DataFrame | None, events: pl.DataFrame, table: Table
+    def _look_up(
+        self, merged: Ordered, changes: pl.DataFrame | None, events: pl.DataFrame, table: Table
     ) -> pl.DataFrame:
-        """The events with what they find."""
+        """The events with the rows of the table that they match."""
         names = [TIME, *(name for name, _, _ in self.columns.right), _GONE]
         count = 0 if changes is None else changes.height
-        row, seen = turns.rows[_ROW].to_numpy(), _seen(turns, count)
+        row, last_change = merged.rows[_ROW].to_numpy(), _last_change(merged, count)
         is_event = row >= count
-        # whoever finds no change of this epoch before it asks the table, once a key
-        asking = np.unique(turns.number[is_event & (seen < 0)])
-        heads = turns.rows.select(HASH, *self.right_keys).filter(pl.Series(turns.first))[asking]
-        pool = [] if changes is None else [changes.select(names)]
+        # events with no change of this epoch before them need the stored row, once for each key
+        stored_keys = np.unique(merged.number[is_event & (last_change < 0)])
+        heads = merged.rows.select(HASH, *self.right_keys).filter(pl.Series(merged.first))[stored_keys]
         types = {name: dtype for name, _, dtype in self.columns.right} | {
             TIME: pl.Int64(),
             _GONE: pl.Boolean(),
         }
+        pool = [] if changes is None else [changes.select(names)]
         pool.append(table.lookup(heads, names).cast({name: types[name] for name in names}))
-        at = np.where(seen >= 0, row[seen], count + np.searchsorted(asking, turns.number))[is_event]
-        found = pl.concat(pool)[at]
-        there = found[TIME].is_not_null() & ~found[_GONE].fill_null(True)
-        met = events.select(*position_columns(events), *(name for name, _ in self.columns.left))[
-            row[is_event] - count
-        ]
+        stored_at = count + np.searchsorted(stored_keys, merged.number)
+        matches = pl.concat(pool)[np.where(last_change >= 0, row[last_change], stored_at)[is_event]]
+        matched = matches[TIME].is_not_null() & ~matches[_GONE].fill_null(True)
+        columns = (*position_columns(events), *(name for name, _ in self.columns.left))
+        left = events.select(columns)[row[is_event] - count]
         if self.how == "inner":
-            met, found = met.filter(there), found.filter(there)
-            return met.hstack([found[name].alias(named) for name, named, _ in self.columns.right])
-        mine = pl.lit(there)
-        return met.hstack(
-            found.select(pl.when(mine).then(name).alias(named) for name, named, _ in self.columns.right)
+            left, matches = left.filter(matched), matches.filter(matched)
+            return left.hstack([matches[name].alias(named) for name, named, _ in self.columns.right])
+        has_match = pl.lit(matched)
+        return left.hstack(
+            matches.select(
+                pl.when(has_match).then(name).alias(named) for name, named, _ in self.columns.right
+            )
         )
 
     def describe(self) -> str:
@@ -163,15 +167,15 @@ class Lookup(Operator):
         return f"{self.how} lookup on {describe_keys(self.keys, self.right_keys)}{how}"
 
 
-def _seen(turns: Ordered, changes: int) -> Ints:
-    """For each turn where the last change of its key up to it stands; -1 where there is none."""
-    place = np.arange(turns.rows.height)
-    is_change = turns.rows[_ROW].to_numpy() < changes
-    last = np.maximum.accumulate(np.where(is_change, place, -1))
-    return np.where(last >= np.flatnonzero(turns.first)[turns.number], last, -1)
+def _last_change(merged: Ordered, changes: int) -> Ints:
+    """For each row the position of the last change of its key up to it; -1 if there is none."""
+    position = np.arange(merged.rows.height)
+    is_change = merged.rows[_ROW].to_numpy() < changes
+    last = np.maximum.accumulate(np.where(is_change, position, -1))
+    return np.where(last >= np.flatnonzero(merged.first)[merged.number], last, -1)
 
 
-def _latest(turns: Ordered, changes: int) -> Ints:
-    """The numbers of each key's last change."""
-    last = _seen(turns, changes)[turns.last]
-    return turns.rows[_ROW].to_numpy()[last[last >= 0]]
+def _latest_changes(merged: Ordered, changes: int) -> Ints:
+    """The number of each key's last change."""
+    last = _last_change(merged, changes)[merged.last]
+    return merged.rows[_ROW].to_numpy()[last[last >= 0]]

@@ -1,8 +1,6 @@
-"""Matching: partial matches of a pattern taken on through the events of one epoch. Pure, vectorised over matches.
+"""Advance the partial matches of a pattern through the events of one epoch. Pure, vectorised over matches.
 
-Receives the epoch's events in strict order and the partial matches remembered; hands the same matches, each at the
-stage it came to. A match is a row of arrays; where the events it took stand is kept as row numbers, so that
-no column is copied before it is needed.
+A match is a row of arrays. It refers to its events by row number, so that no column is copied before it is needed.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from penstock.state.row_order import expand_row_ranges
 
 Bools = npt.NDArray[np.bool_]
 
-#: what a match is: still going on; failed; or safe, waiting only for its time to pass
+#: the status of a match: still open; failed; or safe, waiting only for its time to pass
 OPEN, FAILED, SAFE = 0, 1, 2
 
-#: (match, event) pairs whose conditions are worked out at a time
+#: how many (match, event) pairs conditions are evaluated for at a time
 _PAIRS = 1 << 19
 #: for each match and event: the values of a name in a condition
 Values = Callable[[str, Ints, Ints], pl.Series]
@@ -33,18 +31,18 @@ Values = Callable[[str, Ints, Ints], pl.Series]
 class Matches:
     """Partial matches, side by side."""
 
-    #: where it stands among the remembered ones; -1: it began in this epoch
+    #: its position among the stored matches; -1: it started in this epoch
     source: Ints
-    #: its key's number
+    #: the number of its key
     number: Ints
-    #: the order of the starts: remembered ones below 0, others twice the row they began with
+    #: the order of the starts: below 0 for stored matches, twice the row of the first event for others
     start: Ints
     due: Ints
-    #: how many events it has taken, and for each step the row of the event; -1: none, or an earlier epoch's
+    #: how many events it has, and for each step the row of the event; -1: none, or one of an earlier epoch
     stage: Ints
     rows: Ints
     status: Ints
-    #: the events it may still take: from this row to before that one, and where its key's rows end
+    #: the events it may still take are from this row to before `stop`; the rows of its key end at `end`
     at: Ints
     stop: Ints
     end: Ints
@@ -54,7 +52,7 @@ class Matches:
 
 
 def advance(matches: Matches, stages: list[PatternStage], values: Values, contiguous: bool) -> None:
-    """Take every match on through the events, as far as it comes."""
+    """Advance every match through the events as far as it gets."""
     for number, stage in enumerate(stages):
         if not number:
             continue
@@ -73,23 +71,23 @@ def _first_event(matches: Matches, here: Ints, number: int, stage: PatternStage,
     else:
         row, good = _first_row(at, stop, stage, values)
     if stage.wanted is not None:
-        _taken(matches, here[good], row[good], number)
+        _take_events(matches, here[good], row[good], number)
     matches.status[here[(row >= 0) & ~good]] = FAILED
 
 
 def _next_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
-    """Contiguous: the key's very next event."""
+    """Contiguous: the very next event of the key."""
     inside = matches.at[here] < matches.stop[here]
     wanted, unwanted = np.zeros(len(here), dtype=bool), np.zeros(len(here), dtype=bool)
     wanted[inside], unwanted[inside] = _holds(stage, values, here[inside], matches.at[here[inside]])
     if stage.wanted is None:
         matches.status[here] = np.where(unwanted, FAILED, SAFE)
         return
-    _taken(matches, here[wanted], matches.at[here[wanted]], number)
+    _take_events(matches, here[wanted], matches.at[here[wanted]], number)
     matches.status[here[~wanted]] = FAILED
 
 
-def _taken(matches: Matches, which: Ints, row: Ints, number: int) -> None:
+def _take_events(matches: Matches, which: Ints, row: Ints, number: int) -> None:
     matches.rows[which, number] = row
     matches.stage[which] = number + 1
     matches.at[which] = row + 1
@@ -99,33 +97,33 @@ def _holds(stage: PatternStage, values: Values, match: Ints, event: Ints) -> tup
     """For pairs of a match and an event: whether the event is wanted, and whether it is unwanted."""
     names = (*stage.own, *stage.references)
     columns = [pl.Series("_pair", np.arange(len(event))), *(values(n, match, event).alias(n) for n in names)]
-    found = stage.holds(pl.DataFrame(columns))
-    return found["_wanted"].to_numpy(), found["_unwanted"].to_numpy()
+    holds = stage.holds(pl.DataFrame(columns))
+    return holds["_wanted"].to_numpy(), holds["_unwanted"].to_numpy()
 
 
 def _first_row(at: Ints, stop: Ints, stage: PatternStage, values: Values) -> tuple[Ints, Bools]:
-    """Where the conditions are over the event alone: they are worked out once, and every match looks up its row."""
+    """For conditions on the event alone: evaluate them once for every event, and let every match look up its row."""
     low, high = int(at.min()), int(stop.max())
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
     if low >= high:
         return row, good
     events = np.arange(low, high)
     wanted, unwanted = _holds(stage, values, events, events)
-    places = np.flatnonzero(wanted | unwanted)
-    found = np.searchsorted(places, at - low)
-    inside = found < len(places)
-    first = places[found[inside]]
+    hits = np.flatnonzero(wanted | unwanted)
+    next_hit = np.searchsorted(hits, at - low)
+    inside = next_hit < len(hits)
+    first = hits[next_hit[inside]]
     within = first + low < stop[inside]
-    hit = np.flatnonzero(inside)[within]
-    row[hit] = first[within] + low
-    good[hit] = wanted[first[within]]
+    matched = np.flatnonzero(inside)[within]
+    row[matched] = first[within] + low
+    good[matched] = wanted[first[within]]
     return row, good
 
 
 def _first_pair(
     at: Ints, stop: Ints, holds: Callable[[Ints, Ints], tuple[Bools, Bools]]
 ) -> tuple[Ints, Bools]:
-    """Where the conditions look at earlier events too: every match tries its events, a few more at a time."""
+    """For conditions on earlier events too: every match tries its events, a few more at a time."""
     at = at.copy()
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
     searching, width = np.flatnonzero(at < stop), 4
@@ -146,11 +144,11 @@ def _first_pair(
 
 
 def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tuple[Ints, Ints, Bools]:
-    """Matches that do not overlap: which of those `found` stand, when they end, and which matches they end.
+    """Choose matches that do not overlap: those of `found` that stand, when they end, and which matches they drop.
 
-    A match stands when it ends, if it began after the end of the last one that stood; then whatever of its key
-    began up to its end, and is not over by then, is dropped. `ends` are on the scale of `start`, `end_times`
-    the instants.
+    In the order of their ends, a match stands if it started after the end of the last one that stood. Then every match
+    of its key that started up to its end, and is not over by then, is dropped. `ends` are on the scale of `start`,
+    `end_times` are instants.
     """
     by_end = np.lexsort((matches.start[found], ends, matches.number[found]))
     order, ends, end_times = found[by_end], ends[by_end], end_times[by_end]
@@ -159,7 +157,7 @@ def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tup
     width = int(max(matches.start.max(), ends.max(initial=0))) - low + 2
     by_start = np.lexsort((matches.start[order], number))
     starts = number[by_start] * width + matches.start[order][by_start] - low
-    # of the matches that begin from some point on, the one that ends first
+    # of the matches that start from some point on, the one that ends first
     first_to_end = np.minimum.accumulate(by_start[::-1])[::-1]
     after = np.searchsorted(starts, number * width + ends - low, side="right")
     following = np.append(first_to_end, len(order))[after]
@@ -176,13 +174,13 @@ def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tup
 
 
 def concat_matches(first: Matches, second: Matches) -> Matches:
-    """The matches of both."""
+    """Concatenate matches."""
     names = [field.name for field in fields(Matches)]
     return Matches(*(np.concatenate([getattr(first, name), getattr(second, name)]) for name in names))
 
 
 def start_matches(line: Timeline | None, starts: Ints, within: int, steps: int) -> Matches:
-    """Matches that begin with these rows."""
+    """New matches whose first events are these rows."""
     number = np.zeros(0, dtype=np.int64) if line is None else line.number[starts]
     due = starts if line is None else line.times[starts] + within
     rows = np.full((len(starts), steps), -1)

@@ -55,13 +55,13 @@ def app(name: str, *outputs: logical.Output) -> logical.App:
     return logical.App(name, outputs)
 
 
-def _semantics(given: object, origin: Origin) -> Semantics:
-    if isinstance(given, str) and given in list(Semantics):
-        return Semantics(given)
-    near = get_close_matches(str(given), list(Semantics), 1)
+def _semantics(value: object, origin: Origin) -> Semantics:
+    if isinstance(value, str) and value in list(Semantics):
+        return Semantics(value)
+    near = get_close_matches(str(value), list(Semantics), 1)
     raise UserError(
         "UNKNOWN_RECOVERY",
-        f"there is no recovery {given!r}",
+        f"there is no recovery {value!r}",
         where=str(origin),
         hint=f"Did you mean {near[0]}?" if near else f"There are {', '.join(Semantics)}.",
     )
@@ -80,9 +80,9 @@ def _check_output_names(names: list[str], origin: Origin) -> None:
         )
 
 
-def _sink_hint(given: object) -> str:
-    if isinstance(given, str) and given.endswith((".db", ".sqlite")):
-        return f"Use ps.sqlite({given!r})."
-    if isinstance(given, str):
-        return f"Use ps.jsonl({given!r}), ps.parquet({given!r}) or ps.sqlite({given!r})."
+def _sink_hint(thing: object) -> str:
+    if isinstance(thing, str) and thing.endswith((".db", ".sqlite")):
+        return f"Use ps.sqlite({thing!r})."
+    if isinstance(thing, str):
+        return f"Use ps.jsonl({thing!r}), ps.parquet({thing!r}) or ps.sqlite({thing!r})."
     return "Use ps.jsonl(...), ps.parquet(...), ps.sqlite(...) or ps.console()."

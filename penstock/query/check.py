@@ -26,14 +26,14 @@ _LONGEST = 365_250 * 86_400_000_000
 Schema = Mapping[str, pl.DataType]
 
 
-def names(given: Iterable[object], origin: Origin, example: str) -> tuple[str, ...]:
-    """The names of columns, given one by one or in lists; raises for anything else."""
-    found: list[str] = []
-    for one in given:
+def names(values: Iterable[object], origin: Origin, example: str) -> tuple[str, ...]:
+    """The names of columns, one by one or in lists; raises for anything else."""
+    columns: list[str] = []
+    for one in values:
         if isinstance(one, str):
-            found.append(one)
+            columns.append(one)
         elif isinstance(one, list | tuple):
-            found += names(one, origin, example)
+            columns += names(one, origin, example)
         else:
             raise UserError(
                 "NOT_A_COLUMN_NAME",
@@ -41,7 +41,7 @@ def names(given: Iterable[object], origin: Origin, example: str) -> tuple[str, .
                 where=str(origin),
                 hint=_name_hint(one, example),
             )
-    return tuple(found)
+    return tuple(columns)
 
 
 def _spell(thing: object) -> str:
@@ -122,11 +122,11 @@ def keys_fit(keys: Iterable[str], schema: Schema, origin: Origin) -> None:
             )
 
 
-def duration(given: Duration, origin: Origin, condition: str, what: str, *, least: int | None = 1) -> int:
+def duration(value: Duration, origin: Origin, condition: str, what: str, *, least: int | None = 1) -> int:
     """A duration in microseconds; raises if it is none, shorter than `least`, or longer than a thousand years."""
     try:
-        backwards = least is None and isinstance(given, str) and given.startswith("-")
-        micros = -microseconds(str(given)[1:]) if backwards else microseconds(given)
+        backwards = least is None and isinstance(value, str) and value.startswith("-")
+        micros = -microseconds(str(value)[1:]) if backwards else microseconds(value)
     except UserError as error:
         raise UserError(
             error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
@@ -134,7 +134,7 @@ def duration(given: Duration, origin: Origin, condition: str, what: str, *, leas
     if (least is not None and micros < least) or abs(micros) > _LONGEST:
         raise UserError(
             condition,
-            f"{what} {given!r}",
+            f"{what} {value!r}",
             where=str(origin),
             hint='Write a duration of at least a microsecond and at most a thousand years, such as "30s".',
         )
@@ -168,18 +168,18 @@ def mapped_schema(
             )
         no_wildcard(expr, origin)
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
-    found = _resolve_schema(
+    resolved = _resolve_schema(
         schema, {f"the column {name!r}": expr.alias(name) for name, expr in columns.items()}, only, origin
     )
     for name, expr in columns.items():
         check_row_wise(expr, schema, f"the column {name!r}", origin)
-    return found
+    return resolved
 
 
-def named_expressions(given: Iterable[object], origin: Origin) -> dict[str, pl.Expr]:
+def named_expressions(values: Iterable[object], origin: Origin) -> dict[str, pl.Expr]:
     """The expressions by their names, of names, expressions and lists of these."""
-    found: dict[str, pl.Expr] = {}
-    for one in given:
+    columns: dict[str, pl.Expr] = {}
+    for one in values:
         if isinstance(one, list | tuple):
             named = named_expressions(one, origin)
         elif isinstance(one, pl.Expr):
@@ -189,10 +189,10 @@ def named_expressions(given: Iterable[object], origin: Origin) -> dict[str, pl.E
             name = names([one], origin, '.select("user", pages=col("n") + 1)')[0]
             named = {name: pl.col(name)}
         for name, expr in named.items():
-            if name in found and str(found[name]) != str(expr):
+            if name in columns and str(columns[name]) != str(expr):
                 names_differ([name, name], origin)
-            found[name] = expr
-    return found
+            columns[name] = expr
+    return columns
 
 
 def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> None:
@@ -200,11 +200,11 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
     expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
     no_wildcard(expr, origin)
     columns_exist(expr.meta.root_names(), schema, origin, what)
-    found = _resolve_schema(schema, {what: expr.alias("condition")}, True, origin)
-    if found["condition"] != pl.Boolean or expr is not predicate:
+    result = _resolve_schema(schema, {what: expr.alias("condition")}, True, origin)
+    if result["condition"] != pl.Boolean or expr is not predicate:
         raise UserError(
             "TYPE_MISMATCH",
-            f"{what} needs a condition, but this is {found['condition']}",
+            f"{what} needs a condition, but this is {result['condition']}",
             where=str(origin),
             hint='Compare something, as in col("status") == 200.',
         )

@@ -111,9 +111,9 @@ class KeyedEventWindows(KeyedRows):
         return Windowed(node, self.keys, BetweenLandmarks(limit))
 
 
-def _check_duration(given: Duration | None, what: str, origin: Origin) -> int | None:
-    """A duration of at least a microsecond, if one is given."""
-    return None if given is None else check.duration(given, origin, "BAD_WINDOW", what)
+def _check_duration(value: Duration | None, what: str, origin: Origin) -> int | None:
+    """In microseconds, at least one; None stays None."""
+    return None if value is None else check.duration(value, origin, "BAD_WINDOW", what)
 
 
 def _bad(what: str, origin: Origin, right: str) -> UserError:

@@ -1,7 +1,6 @@
-"""Every form of a query as text: as written, logical, optimised, sub-queries, Spark stages. Pure.
+"""Every form of a query as text: as written, logical, optimised, stages, Spark stages.
 
-Receives an `App` and the `Plan` made of it; hands plain lines for people. What is said here is read off the
-same objects that the engine runs.
+All of it is read from the same objects that the engine runs.
 """
 
 from __future__ import annotations
@@ -20,26 +19,28 @@ from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
-#: the forms, in the order in which one is made of the other
-FORMS = ("as written", "logical", "optimised", "sub-queries", "spark stages")
+#: the forms, each compiled from the one before
+FORMS = ("as written", "logical", "optimised", "stages", "spark stages")
+#: former name -> name
+FORMER_FORMS = {"stage-queries": "stages"}
 
 
-def explained(app: logical.App) -> dict[str, str]:
+def explain_app(app: logical.App) -> dict[str, str]:
     """The text of every form, by its name."""
-    made = forms(app)
+    compiled = forms(app)
     return {
-        "as written": as_written(app),
-        "logical": logical_form(app),
-        "optimised": f"{logical_form(made.optimised)}\n\n{optimised(made.plan)}",
-        "sub-queries": stages(made.plan),
-        "spark stages": spark_stages(made.plan),
+        "as written": _explain_as_written(app),
+        "logical": _explain_logical(app),
+        "optimised": f"{_explain_logical(compiled.optimised)}\n\n{_explain_optimised(compiled.plan)}",
+        "stages": _explain_stages(compiled.plan),
+        "spark stages": _explain_spark_stages(compiled.plan),
     }
 
 
 # -- as written ----------------------------------------------------------------------------------
 
 
-def as_written(app: logical.App) -> str:
+def _explain_as_written(app: logical.App) -> str:
     """A tree from every output down to its streams, each step with the user's line."""
     lines: list[tuple[str, str]] = []
     for output in app.outputs:
@@ -48,7 +49,7 @@ def as_written(app: logical.App) -> str:
             lines.append((f"{'to' if not place else '  '} {sink.describe()}", ""))
         _branch(output.node, "", True, lines)
         lines.append(("", ""))
-    return _aligned(lines[:-1])
+    return _align(lines[:-1])
 
 
 def _branch(node: logical.Node, indent: str, last: bool, lines: list[tuple[str, str]]) -> None:
@@ -62,32 +63,32 @@ def _line(origin: Origin) -> str:
     return str(origin).split(" ")[0]
 
 
-def _aligned(lines: list[tuple[str, str]], most: int = 60) -> str:
-    """Two columns: what, and where it was said; a long left side pushes the right one to the next line."""
-    width = max((len(left) for left, right in lines if right and len(left) <= most), default=0)
-    told = []
+def _align(lines: list[tuple[str, str]], max_width: int = 60) -> str:
+    """Two columns: a step, and its line. If the left side is too long, the right one goes to the next line."""
+    width = max((len(left) for left, right in lines if right and len(left) <= max_width), default=0)
+    aligned = []
     for left, right in lines:
-        if right and len(left) > most:
-            told += [left, f"{'':{width}}  {right}"]
+        if right and len(left) > max_width:
+            aligned += [left, f"{'':{width}}  {right}"]
         else:
-            told.append(f"{left:{width}}  {right}".rstrip())
-    return "\n".join(told)
+            aligned.append(f"{left:{width}}  {right}".rstrip())
+    return "\n".join(aligned)
 
 
 # -- logical -------------------------------------------------------------------------------------
 
 
-def logical_form(app: logical.App) -> str:
-    """Every node once, inputs before those who read them, with its columns."""
+def _explain_logical(app: logical.App) -> str:
+    """Every node once, inputs before their readers, with its columns."""
     numbers: dict[logical.Node, int] = {}
-    told = []
+    lines = []
     for number, node in enumerate(logical.nodes_of(app), 1):
         numbers[node] = number
         reads = ", ".join(f"#{numbers[before]}" for before in node.inputs)
-        told.append(f"#{number} {node.describe()}" + (f"  <- {reads}" if reads else ""))
-        told.append(f"   {_columns(node.schema)}")
-    told += [f"output {output.name} <- #{numbers[output.node]}" for output in app.outputs]
-    return "\n".join(told)
+        lines.append(f"#{number} {node.describe()}" + (f"  <- {reads}" if reads else ""))
+        lines.append(f"   {_columns(node.schema)}")
+    lines += [f"output {output.name} <- #{numbers[output.node]}" for output in app.outputs]
+    return "\n".join(lines)
 
 
 def _columns(schema: logical.Schema) -> str:
@@ -103,27 +104,27 @@ def _type(dtype: pl.DataType) -> str:
 # -- optimised -----------------------------------------------------------------------------------
 
 
-def optimised(plan: Plan) -> str:
-    """What is left to do once nothing is read, computed or sent that nobody needs."""
-    told = []
+def _explain_optimised(plan: Plan) -> str:
+    """The edges and scans, without anything that is not needed."""
+    lines = []
     for name, scan in plan.scans.items():
         everything = list(scan.stream.decoder.schema())
         dropped = [column for column in everything if column not in scan.columns]
-        told.append(
+        lines.append(
             f"stream {name}: reads {len(scan.columns)} of {len(everything)} columns: {', '.join(scan.columns)}"
         )
         if dropped:
-            told.append(f"   never decoded: {', '.join(dropped)}")
+            lines.append(f"   never decoded: {', '.join(dropped)}")
         late = f", late after {spelled(scan.stream.lateness)}" if scan.stream.lateness else ""
-        told.append(f"   event time: {scan.stream.time or 'none'}{late}")
+        lines.append(f"   event time: {scan.stream.time or 'none'}{late}")
     for edge in plan.edges:
-        told.append(f"{_from(edge)} to {_to(edge)}")
-        told += [f"   {step_text(step)}" for step in edge.steps]
-        told.append(f"   {_sent(edge, plan)}")
-    return "\n".join(told)
+        lines.append(f"{_from(edge)} to {_to(edge)}")
+        lines += [f"   {describe_step(step)}" for step in edge.steps]
+        lines.append(f"   {_transfer(edge, plan)}")
+    return "\n".join(lines)
 
 
-def step_text(step: Step) -> str:
+def describe_step(step: Step) -> str:
     match step:
         case MapStep():
             return "compute " + ", ".join(
@@ -134,65 +135,64 @@ def step_text(step: Step) -> str:
         case FilterStep():
             return f"keep the rows where {step.predicate}"
         case MergedStep():
-            return "; ".join(step_text(part) for part in step.parts)
+            return "; ".join(describe_step(part) for part in step.parts)
         case FunctionStep():
             return f"call {getattr(step.function, '__name__', 'a function')} on each batch"
         case ExplodeStep():
             return f"a row for every value of {', '.join(step.columns)}"
 
 
-def _sent(edge: Edge, plan: Plan) -> str:
-    """What goes over the edge."""
-    sub = plan.stage_of(edge.target)
-    if sub is None:
+def _transfer(edge: Edge, plan: Plan) -> str:
+    stage = plan.stage_of(edge.target)
+    if stage is None:
         top = plan.outputs[edge.target.name].top
         return f"send the slice's {top.describe()}" if top else "send the rows as they are"
     if edge.forward:
-        return "hand over in the slice: the rows lie by this key already"
+        return "stay in the slice: the rows are partitioned by this key already"
     if edge.reduce:
-        return f"reduce before the exchange: {sub.operator.describe()}"
-    return f"send {', '.join(sorted(sub.operator.needs(edge.port)))}"
+        return f"reduce before the exchange: {stage.operator.describe()}"
+    return f"send {', '.join(sorted(stage.operator.needs(edge.port)))}"
 
 
-# -- sub-queries ---------------------------------------------------------------------------------
+# -- stages --------------------------------------------------------------------------------------
 
 
-def stages(plan: Plan) -> str:
-    """The parts between two exchanges: why each begins where it does, and what it is exchanged by."""
-    told = []
-    for name in plan.scans:
-        told.append(f"scan of {name} (level 0)")
-        told.append("   cut: none; it is the stateless beginning and runs where the log is read")
-        told += _onward(plan, EdgeSource("scan", name))
-    for sub in plan.stages.values():
-        told.append(f"{sub.id} (level {sub.level}): {sub.operator.describe()}")
-        told += [f"   said at: {sub.origin}"] if str(sub.origin) else []
-        told.append(f"   cut: {_reason(sub)}")
-        told += [f"   {line}" for line in _exchanges(plan, sub)]
-        told.append(f"   order: {_order(sub.operator)}")
-        told += _onward(plan, EdgeSource("stage", sub.id))
-    if not plan.stages:
-        told.append("no further sub-query: nothing here remembers anything, so nothing is exchanged")
-    return "\n".join(told)
-
-
-def _exchanges(plan: Plan, sub: Stage) -> list[str]:
-    """How the rows of each port come."""
+def _explain_stages(plan: Plan) -> str:
+    """The parts between two exchanges: why each starts where it does, and what its rows are exchanged by."""
     lines = []
-    for port in range(sub.operator.ports):
-        arriving = [edge for edge in plan.edges_to(sub.id) if edge.port == port]
-        side = ("left ", "right ")[port] if sub.operator.ports > 1 else ""
+    for name in plan.scans:
+        lines.append(f"scan of {name} (level 0)")
+        lines.append("   cut: none; it is the stateless start and runs where the log is read")
+        lines += _onward(plan, EdgeSource("scan", name))
+    for stage in plan.stages.values():
+        lines.append(f"{stage.id} (level {stage.level}): {stage.operator.describe()}")
+        lines += [f"   declared at: {stage.origin}"] if str(stage.origin) else []
+        lines.append(f"   cut: {_reason(stage)}")
+        lines += [f"   {line}" for line in _exchanges(plan, stage)]
+        lines.append(f"   order: {_order(stage.operator)}")
+        lines += _onward(plan, EdgeSource("stage", stage.id))
+    if not plan.stages:
+        lines.append("no further stage: no operator has state, so nothing is exchanged")
+    return "\n".join(lines)
+
+
+def _exchanges(plan: Plan, stage: Stage) -> list[str]:
+    """How the rows of each port arrive."""
+    lines = []
+    for port in range(stage.operator.ports):
+        arriving = [edge for edge in plan.edges_to(stage.id) if edge.port == port]
+        side = ("left ", "right ")[port] if stage.operator.ports > 1 else ""
         if all(edge.forward for edge in arriving):
-            lines.append(f"{side}exchange: none; its rows lie in this slice already (forward)")
+            lines.append(f"{side}exchange: none; its rows are in this slice already (forward)")
         else:
-            lines.append(f"{side}exchange {sub.route(port).describe()}")
+            lines.append(f"{side}exchange {stage.route(port).describe()}")
     return lines
 
 
-def _reason(sub: Stage) -> str:
-    if isinstance(sub.operator.route(), Grid):
+def _reason(stage: Stage) -> str:
+    if isinstance(stage.operator.route(), Grid):
         return "it compares rows with rows, so every two of its inputs must meet in one slice"
-    keys = ", ".join(sub.operator.keys)
+    keys = ", ".join(stage.operator.keys)
     if not keys:
         return "it keeps state over all rows, so all of them must meet in one place"
     return f"it keeps state per {keys}, so all rows of the same {keys} must meet in one slice"
@@ -202,7 +202,7 @@ def _order(operator: Operator) -> str:
     return {
         "strict": "strict: by event time, partition and offset; rows wait for the watermark",
         "epoch": "epoch: inside an epoch rows may come in any order",
-        "none": "none: as it comes",
+        "none": "none: as they come",
     }[operator.order]
 
 
@@ -213,34 +213,34 @@ def _onward(plan: Plan, source: EdgeSource) -> list[str]:
 # -- Spark stages --------------------------------------------------------------------------------
 
 
-def spark_stages(plan: Plan) -> str:
-    """One epoch as Spark sees it: one job, a stage for the scan and one for every level, then the driver."""
+def _explain_spark_stages(plan: Plan) -> str:
+    """One epoch on Spark: one job, a stage for the scan and one for every level, then the driver."""
     streams = ", ".join(plan.scans)
-    told = [f"stage 0  scan: read, decode, first steps of {streams}", "         a task per core, over spans"]
-    told += _reduced(plan, (EdgeSource("scan", name) for name in plan.scans))
+    lines = [f"stage 0  scan: read, decode, first steps of {streams}", "         a task per core, over spans"]
+    lines += _pre_reductions(plan, (EdgeSource("scan", name) for name in plan.scans))
     for level in range(1, plan.levels + 1):
-        here = plan.at_level(level)
-        keys = "; ".join(f"{sub.id} {_brief(plan, sub)}" for sub in here)
-        told.append(f"   ───── exchange {level} (shuffle): {keys}")
-        told.append(f"stage {level}  slices: {', '.join(sub.id for sub in here)}")
-        told.append("         a task per slice: state in, operators, new runs, results")
-        told += _reduced(plan, (EdgeSource("stage", sub.id) for sub in here))
-    told.append("   ───── collect")
+        stages = plan.at_level(level)
+        keys = "; ".join(f"{stage.id} {_brief(plan, stage)}" for stage in stages)
+        lines.append(f"   ───── exchange {level} (shuffle): {keys}")
+        lines.append(f"stage {level}  slices: {', '.join(stage.id for stage in stages)}")
+        lines.append("         a task per slice: state in, operators, new runs, results")
+        lines += _pre_reductions(plan, (EdgeSource("stage", stage.id) for stage in stages))
+    lines.append("   ───── collect")
     for output in plan.outputs.values():
-        told.append(f"driver   gather {output.name}: {output.top.describe() if output.top else 'all rows'}")
-        told += [f"         {step_text(step)}" for step in output.after]
-        told += [f"         to {sink.describe()}" for sink in output.sinks] or ["         to no sink"]
-    told.append("         commit: the manifest of the epoch, then Spark's")
-    return "\n".join(told)
+        lines.append(f"driver   gather {output.name}: {output.top.describe() if output.top else 'all rows'}")
+        lines += [f"         {describe_step(step)}" for step in output.after]
+        lines += [f"         to {sink.describe()}" for sink in output.sinks] or ["         to no sink"]
+    lines.append("         commit: the manifest of the epoch, then Spark's")
+    return "\n".join(lines)
 
 
-def _brief(plan: Plan, sub: Stage) -> str:
-    ports = (sub.route(port).describe().split(":")[0] for port in range(sub.operator.ports))
-    arriving = plan.edges_to(sub.id)
+def _brief(plan: Plan, stage: Stage) -> str:
+    ports = (stage.route(port).describe().split(":")[0] for port in range(stage.operator.ports))
+    arriving = plan.edges_to(stage.id)
     return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))
 
 
-def _reduced(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
+def _pre_reductions(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
     edges = (edge for source in sources for edge in plan.edges_from(source))
     return [f"         pre-reduces for {edge.target}" for edge in edges if edge.reduce and not edge.forward]
 

@@ -1,9 +1,7 @@
-"""Ids and fingerprints of state directories of format 1, which were made of the names of classes and of their `repr`.
+"""Ids and fingerprints of state directories of format 1, which were made of names of classes and their `repr`.
 
-Receives operators by their kinds and settings; returns what Penstock wrote for them when the format was 1. All that is
-known of those names is in this module, frozen: it changes with no class and no field that is renamed.
-
-Nothing but the opening of a directory of format 1 needs it (see `penstock.state.upgrade`).
+Those names are frozen in this module: renaming a class or a field changes nothing here. It is needed only to open a
+directory of format 1 (see `penstock.state.upgrade`).
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from penstock.operators.custom import PLAIN, CustomOperator
 from penstock.operators.identity import kind_of, settings_of
 
 _AGGREGATE = "alias column of"
-#: of every kind there was, the class and its fields in their order
+#: kind of operator -> the class and its fields, in order
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "approx-count-distinct": ("ApproxCountDistinct", _AGGREGATE + " lg_k"),
     "approx-quantile": ("ApproxQuantile", _AGGREGATE + " q error"),
@@ -77,9 +75,9 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 
 
 def former_id(id_: str, operator: Any) -> str:
-    """The id that the state of a sub-query had: of the name of the operator's class."""
+    """The id that the state of a stage had: made of the name of the operator's class."""
     kind = kind_of(operator)
-    if kind is None or kind not in _CLASSES:  # there was no such operator
+    if kind is None or kind not in _CLASSES:  # the operator is newer
         return id_
     return id_.removesuffix(kind) + _CLASSES[kind][0].lower()
 
@@ -99,12 +97,12 @@ def former_fingerprint(
     stages: Iterable[tuple[str, Any, Sequence[str], Mapping[str, str], Sequence[Any]]],
     outputs: Iterable[tuple[str, Any]],
 ) -> str:
-    """The fingerprint of an app: of its name and streams; of every sub-query its former id, operator, the former ids of
-    what feeds it, the types it keeps, and partitioners; and of every output its name and what ranks it."""
+    """The fingerprint of an application: of its name and streams; of every stage its former id, operator, the former
+    ids of its sources, the types of its columns, and partitioners; and of every output its name and ranking."""
     parts = [name, *sorted(streams)]
-    for id_, operator, sources, kept, partitioners in stages:
+    for id_, operator, sources, columns, partitioners in stages:
         by = f"|{former_repr(tuple(partitioners))}" if partitioners else ""
-        parts.append(f"{id_}|{former_repr(operator)}|{sorted(sources)}|{dict(kept)}{by}")
+        parts.append(f"{id_}|{former_repr(operator)}|{sorted(sources)}|{dict(columns)}{by}")
     parts += [f"{output}|{former_repr(top)}" for output, top in outputs]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -133,7 +131,7 @@ def former_repr(value: Any) -> str:
     if kind == "function-partitioner":
         function = getattr(settings["function"], "__name__", "a function")
         return f"ByFunction({function}, {settings['parts']})"
-    if kind not in _CLASSES:  # there was no such thing
+    if kind not in _CLASSES:  # the kind is newer
         return repr(settings)
     class_, fields = _CLASSES[kind]
     return f"{class_}({', '.join(f'{name}={former_repr(settings[name])}' for name in fields.split())})"
@@ -142,5 +140,5 @@ def former_repr(value: Any) -> str:
 def _former_custom(operator: CustomOperator) -> str:
     if type(operator).__repr__ is not CustomOperator.__repr__:
         return repr(operator)  # the user's own
-    told = (f"{n}={v!r}" if isinstance(v, PLAIN) else n for n, v in sorted(vars(operator).items()))
-    return f"{type(operator).__qualname__}({', '.join(told)})"
+    settings = (f"{n}={v!r}" if isinstance(v, PLAIN) else n for n, v in sorted(vars(operator).items()))
+    return f"{type(operator).__qualname__}({', '.join(settings)})"

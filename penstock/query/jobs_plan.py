@@ -84,12 +84,12 @@ class SharedSelection:
     @cached_property
     def single_column_conditions(self) -> dict[str, list[int]]:
         """The conditions that depend on the value of one column alone, by that column."""
-        found: dict[str, list[int]] = {}
+        by_column: dict[str, list[int]] = {}
         for number, condition in enumerate(self.conditions):
             roots = set(condition.meta.root_names())
             if len(roots) == 1 and ".python_udf(" not in str(condition) and _is_row_wise(condition):
-                found.setdefault(roots.pop(), []).append(number)
-        return found
+                by_column.setdefault(roots.pop(), []).append(number)
+        return by_column
 
     @cached_property
     def plain_columns(self) -> list[list[tuple[str, PlainColumn]] | None]:
@@ -121,7 +121,7 @@ class JobTable:
         return JobTable(
             {member.job: member for member in members if member.pane is not None},
             {conditions: np.array(jobs, dtype=np.uint32) for conditions, jobs in by_conditions.items()},
-            {key: _constants(found) for key, found in by_constants.items()},
+            {key: _constants(ones) for key, ones in by_constants.items()},
         )
 
 

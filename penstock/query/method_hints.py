@@ -10,39 +10,11 @@ import difflib
 from penstock.errors import UnknownMethod
 from penstock.origin import here
 
-_KEYED_FIRST = [
-    "session",
-    "landmark",
-    "count_window",
-    "last_window",
-    "last",
-    "join",
-    "lookup",
-    "pattern",
-    "apply",
-    "apply_rows",
-    "process",
-]
-_AGGREGATES = [
-    "count",
-    "sum",
-    "avg",
-    "mean",
-    "min",
-    "max",
-    "median",
-    "first",
-    "quantile",
-    "stddev",
-    "std",
-    "variance",
-    "var",
-    "n_unique",
-    "agg",
-    "aggregate",
-    "reduce",
-    "fold",
-]
+_KEYED_FIRST = "session landmark count_window last_window last join lookup pattern apply apply_rows process"
+_STATELESS = "map select filter explode union map_batches flat_map demux distinct late rebalance"
+_AGGREGATES = "count sum avg mean min max median first quantile stddev std variance var n_unique agg"
+_AGGREGATES += " aggregate reduce fold"
+#: methods of others -> the aggregate function
 _FUNCTIONS = {
     "avg": "avg",
     "mean": "avg",
@@ -61,78 +33,56 @@ _FUNCTIONS = {
     "collect": "collect",
     "collect_list": "collect",
 }
-_STATELESS = [
-    "map",
-    "select",
-    "filter",
-    "explode",
-    "union",
-    "map_batches",
-    "flat_map",
-    "demux",
-    "distinct",
-    "late",
-    "rebalance",
-]
 
-_ON_ROWS = {
-    **dict.fromkeys(
-        ("group_by", "groupBy", "groupby", "keyBy", "partition_by", "partitionBy"), ".key_by(...)"
-    ),
-    **dict.fromkeys(("with_columns", "withColumn", "withColumns", "assign", "with_column"), ".map(name=...)"),
-    **dict.fromkeys(
-        ("drop", "rename", "withColumnRenamed"), ".select(...) with the columns that are to stay"
-    ),
-    **dict.fromkeys(("where", "query"), ".filter(...)"),
-    **dict.fromkeys(
-        ("flatMap", "map_partitions", "mapInPandas", "pipe"), ".flat_map(...) or .map_batches(...)"
-    ),
-    **dict.fromkeys(("unique", "drop_duplicates", "dropDuplicates", "dedup"), '.distinct(..., within="1h")'),
-    **dict.fromkeys(("concat", "vstack", "unionAll", "unionByName", "merge"), ".union(...)"),
-    **dict.fromkeys(("split", "branch", "side_output"), ".demux(name=...)"),
-    **dict.fromkeys(("sort", "order_by", "orderBy", "limit", "head", "take"), ".top(k) after an aggregate"),
-    **dict.fromkeys(
-        ("print", "show", "write", "writeStream", "sink", "sink_to", "collect", "to"),
-        'ps.output("name", rows, ps.console()) in an app',
-    ),
-    **dict.fromkeys(
-        ("withWatermark", "assign_timestamps_and_watermarks"), "ps.stream(..., time=..., lateness=...)"
-    ),
-    "schema": ".columns",
-}
+
+def _table(hints: dict[str, str]) -> dict[str, str]:
+    """Hints by method, from hints by several methods."""
+    return {method: hint for methods, hint in hints.items() for method in methods.split()}
+
+
+_ON_ROWS = _table(
+    {
+        "group_by groupBy groupby keyBy partition_by partitionBy": ".key_by(...)",
+        "with_columns withColumn withColumns assign with_column": ".map(name=...)",
+        "drop rename withColumnRenamed": ".select(...) with the columns that are to stay",
+        "where query": ".filter(...)",
+        "flatMap map_partitions mapInPandas pipe": ".flat_map(...) or .map_batches(...)",
+        "unique drop_duplicates dropDuplicates dedup": '.distinct(..., within="1h")',
+        "concat vstack unionAll unionByName merge": ".union(...)",
+        "split branch side_output": ".demux(name=...)",
+        "sort order_by orderBy limit head take": ".top(k) after an aggregate",
+        "print show write writeStream sink sink_to collect to": 'ps.output("name", rows, ps.console()) in an app',
+        "withWatermark assign_timestamps_and_watermarks": "ps.stream(..., time=..., lateness=...)",
+        "schema": ".columns",
+    }
+)
 _ON_STREAMS = {
     **_ON_ROWS,
-    **{name: f".key_by(...).{name}(...)" for name in _KEYED_FIRST},
+    **{name: f".key_by(...).{name}(...)" for name in _KEYED_FIRST.split()},
     "process": ".key_by(...).apply(...)",
-    **dict.fromkeys(
-        _AGGREGATES, '.key_by(...).window("1m").aggregate(...), or .window("1m") over all events'
-    ),
+    **_table({_AGGREGATES: '.key_by(...).window("1m").aggregate(...), or .window("1m") over all events'}),
     "count": '.key_by(...).window("1m").count(), or .window("1m").count() over all events',
     "emit": '.window("1m").emit(...)',
     "cross_join": ".product(...)",
 }
 _ON_KEYED = {
     **_ON_ROWS,
-    **{name: f".{name}(...) before .key_by(...)" for name in _STATELESS},
-    **dict.fromkeys(
-        _AGGREGATES, '.window("1m").aggregate(...), or .running().aggregate(...) for totals so far'
-    ),
+    **{name: f".{name}(...) before .key_by(...)" for name in _STATELESS.split()},
+    **_table({_AGGREGATES: '.window("1m").aggregate(...), or .running().aggregate(...) for totals so far'}),
     "count": '.window("1m").count(), or .running().count() for totals so far',
     "sum": '.window("1m").sum(...), or .running().sum(...) for totals so far',
-    **dict.fromkeys(("key_by", "group_by", "groupBy"), 'all keys at once: .key_by("user", "page")'),
+    **_table({"key_by group_by groupBy": 'all keys at once: .key_by("user", "page")'}),
     "process": ".apply(...)",
     "top": '.window("1m").count().top(...)',
     "emit": '.window("1m").emit(...)',
 }
 _ON_WINDOWED = {
     **_ON_ROWS,
-    **{name: f".{name}(...) before .window(...), or after the aggregate" for name in _STATELESS},
+    **{name: f".{name}(...) before .window(...), or after the aggregate" for name in _STATELESS.split()},
     **{name: f".aggregate(ps.{function}(...))" for name, function in _FUNCTIONS.items()},
-    **dict.fromkeys(("key_by", "group_by", "groupBy", "keyBy"), ".key_by(...) before .window(...)"),
-    **dict.fromkeys(("agg",), ".aggregate(...)"),
-    **dict.fromkeys(
-        ("reduce", "fold", "apply", "process"), ".aggregate(...) with ps.aggregate_function(...)"
-    ),
+    **_table({"key_by group_by groupBy keyBy": ".key_by(...) before .window(...)"}),
+    "agg": ".aggregate(...)",
+    **_table({"reduce fold apply process": ".aggregate(...) with ps.aggregate_function(...)"}),
     "top": ".count().top(...)",
 }
 _TABLES = {"Keyed": _ON_KEYED, "Windowed": _ON_WINDOWED}

@@ -1,6 +1,6 @@
-"""A query as a picture: scans, sub-queries by level, exchanges, outputs, as one SVG. Pure.
+"""Draws a plan as one SVG without external references: scans, stages by level, exchanges, outputs. Pure.
 
-Receives a `Plan`; hands SVG text with no outside references. Rows flow from left to right; a column is a Spark stage.
+Rows flow from left to right; a column is a Spark stage.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
-from penstock.query.explain import step_text
+from penstock.query.explain import describe_step
 from penstock.query.physical import Plan, Stage
 
 WIDE, GAP, MARGIN, LINE = 270, 190, 24, 17
@@ -31,20 +31,20 @@ class _Box:
     y: int = 0
 
     @property
-    def high(self) -> int:
+    def height(self) -> int:
         return 34 + LINE * len(self.lines)
 
     @property
     def middle(self) -> int:
-        return self.y + self.high // 2
+        return self.y + self.height // 2
 
 
-def picture(plan: Plan) -> str:
+def draw_plan(plan: Plan) -> str:
     """The plan as SVG."""
     boxes = _boxes(plan)
     columns = plan.levels + 2
     heads = ["scan", *(f"slices {level}" for level in range(1, plan.levels + 1)), "gather, sinks"]
-    height = _placed(boxes, columns)
+    height = _place_boxes(boxes, columns)
     width = 2 * MARGIN + columns * WIDE + (columns - 1) * GAP
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -60,55 +60,55 @@ def picture(plan: Plan) -> str:
         )
     arriving: dict[EdgeTarget, int] = {}
     for edge in plan.edges:
-        parts += _arrow(plan, edge, boxes, arriving)
+        parts += _draw_edge(plan, edge, boxes, arriving)
     for box in boxes.values():
-        parts += _drawn(box)
+        parts += _draw_box(box)
     return "\n".join([*parts, "</svg>\n"])
 
 
 def _boxes(plan: Plan) -> dict[str, _Box]:
     boxes: dict[str, _Box] = {}
     for name, scan in plan.scans.items():
-        lines = _wrapped(scan.stream.log.describe()) + _wrapped("reads " + ", ".join(scan.columns))
+        lines = _wrap(scan.stream.log.describe()) + _wrap("reads " + ", ".join(scan.columns))
         boxes[str(EdgeSource("scan", name))] = _Box("scan", f"stream {name}", lines, 0)
-    for sub in plan.stages.values():
-        boxes[sub.id] = _Box("state", sub.id, _about(sub), sub.level)
+    for stage in plan.stages.values():
+        boxes[stage.id] = _Box("state", stage.id, _stage_lines(stage), stage.level)
     for output in plan.outputs.values():
-        about = _wrapped(output.top.describe()) if output.top else []
-        sinks = [line for sink in output.sinks for line in _wrapped(f"to {sink.describe()}")]
-        box = _Box("output", f"output {output.name}", about + sinks, plan.levels + 1)
+        lines = _wrap(output.top.describe()) if output.top else []
+        sinks = [line for sink in output.sinks for line in _wrap(f"to {sink.describe()}")]
+        box = _Box("output", f"output {output.name}", lines + sinks, plan.levels + 1)
         boxes[str(EdgeTarget("output", output.name))] = box
     return boxes
 
 
-def _about(sub: Stage) -> list[str]:
-    return [*_wrapped(sub.operator.describe()), f"order: {sub.operator.order}"]
+def _stage_lines(stage: Stage) -> list[str]:
+    return [*_wrap(stage.operator.describe()), f"order: {stage.operator.order}"]
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, 40)[:5]
 
 
-def _placed(boxes: dict[str, _Box], columns: int) -> int:
-    """Give every box its place, column by column; returns the picture's height."""
+def _place_boxes(boxes: dict[str, _Box], columns: int) -> int:
+    """Place every box, column by column; return the height of the picture."""
     lowest = 0
     heights = [
-        sum(box.high + 28 for box in boxes.values() if box.column == column) for column in range(columns)
+        sum(box.height + 28 for box in boxes.values() if box.column == column) for column in range(columns)
     ]
     for column in range(columns):
         y = MARGIN + 22 + (max(heights) - heights[column]) // 2
         for box in boxes.values():
             if box.column == column:
                 box.x, box.y = MARGIN + column * (WIDE + GAP), y
-                y += box.high + 28
+                y += box.height + 28
         lowest = max(lowest, y)
     return lowest + MARGIN
 
 
-def _drawn(box: _Box) -> list[str]:
+def _draw_box(box: _Box) -> list[str]:
     fill, stroke = _KINDS[box.kind]
     drawn = [
-        f'<rect x="{box.x}" y="{box.y}" width="{WIDE}" height="{box.high}" rx="6" fill="{fill}" stroke="{stroke}"/>',
+        f'<rect x="{box.x}" y="{box.y}" width="{WIDE}" height="{box.height}" rx="6" fill="{fill}" stroke="{stroke}"/>',
         f'<text x="{box.x + 10}" y="{box.y + 20}" font-weight="600" fill="{stroke}">{escape(box.title)}</text>',
     ]
     for number, line in enumerate(box.lines):
@@ -117,13 +117,13 @@ def _drawn(box: _Box) -> list[str]:
     return drawn
 
 
-def _arrow(plan: Plan, edge: Edge, boxes: dict[str, _Box], arriving: dict[EdgeTarget, int]) -> list[str]:
+def _draw_edge(plan: Plan, edge: Edge, boxes: dict[str, _Box], arriving: dict[EdgeTarget, int]) -> list[str]:
     start = EdgeSource("scan", edge.source.name) if edge.source.kind == "late" else edge.source
     source, target = boxes[str(start)], boxes[str(edge.target)]
     place = arriving[edge.target] = arriving.get(edge.target, -1) + 1
-    y_to = target.y + min(18 + 16 * place, target.high - 6)
-    if source.column == target.column:  # handed over inside the slice
-        x_from, y_from, x_to, y_to = source.x + 40, source.y + source.high, target.x + 40, target.y
+    y_to = target.y + min(18 + 16 * place, target.height - 6)
+    if source.column == target.column:  # without an exchange
+        x_from, y_from, x_to, y_to = source.x + 40, source.y + source.height, target.x + 40, target.y
         path = f"M{x_from},{y_from} L{x_to},{y_to}"
         at = (x_from + 8, (y_from + y_to) // 2 + 4)
     else:
@@ -131,7 +131,8 @@ def _arrow(plan: Plan, edge: Edge, boxes: dict[str, _Box], arriving: dict[EdgeTa
         path = f"M{x_from},{y_from}"
         for column in range(source.column + 1, target.column):  # below whatever stands in between
             low = (
-                max((box.y + box.high for box in boxes.values() if box.column == column), default=y_from) + 12
+                max((box.y + box.height for box in boxes.values() if box.column == column), default=y_from)
+                + 12
             )
             x = MARGIN + column * (WIDE + GAP)
             path += f" {_curve(x_from, y_from, x, low)} L{x + WIDE},{low}"
@@ -158,15 +159,15 @@ def _curve(x_from: int, y_from: int, x_to: int, y_to: int) -> str:
 
 
 def _label(plan: Plan, edge: Edge) -> str:
-    sub = plan.stage_of(edge.target)
-    if sub is None:
+    stage = plan.stage_of(edge.target)
+    if stage is None:
         return "late events" if edge.source.kind == "late" else edge.output
     if edge.forward:
         return "forward"
-    how = sub.route(edge.port).describe().split(":")[0]
-    said = f"{how}{', reduced' if edge.reduce else ''}"
-    return said if len(said) <= 28 else said[:27] + "…"
+    route = stage.route(edge.port).describe().split(":")[0]
+    label = f"{route}{', reduced' if edge.reduce else ''}"
+    return label if len(label) <= 28 else label[:27] + "…"
 
 
 def _steps(edge: Edge) -> str:
-    return "; ".join(step_text(step) for step in edge.steps) or "as they are"
+    return "; ".join(describe_step(step) for step in edge.steps) or "as they are"

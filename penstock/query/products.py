@@ -110,10 +110,10 @@ def _bounds(
         )
     if within is None and before is None and after is None:
         return None, None
-    given = (before, after) if within is None else (within, within)
+    sides = (before, after) if within is None else (within, within)
     spans = [
         0 if span is None else check.duration(span, origin, "BAD_PRODUCT", "near cannot be", least=0)
-        for span in given
+        for span in sides
     ]
     return spans[0], spans[1]
 

@@ -41,7 +41,7 @@ class KeyedRows(Rows):
     order: Order | None = field(default=None, kw_only=True)
 
 
-def strictly_ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
+def order_strictly(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
     """The rows that an operator reads: in strict order, if that is requested and it does not order them itself."""
     if rows.order != "strict" or operator.order == "strict":
         return rows.node
@@ -53,11 +53,11 @@ def strictly_ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> log
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:
     """The stream that an operator makes of its inputs, one a port."""
     for node in parts:
-        _check_timed(node, origin)
+        _check_event_time(node, origin)
     return stream_of(logical.Stateful(origin, schema, parts, operator))
 
 
-def _check_timed(node: logical.Node, origin: Origin) -> None:
+def _check_event_time(node: logical.Node, origin: Origin) -> None:
     if isinstance(node, logical.Source) and node.stream.time is None:
         raise UserError(
             "MISSING_EVENT_TIME",
@@ -66,18 +66,18 @@ def _check_timed(node: logical.Node, origin: Origin) -> None:
             hint='Declare its column: ps.stream(..., time="time").',
         )
     for before in node.inputs:
-        _check_timed(before, origin)
+        _check_event_time(before, origin)
 
 
-def require_stream(given: object, origin: Origin, what: str) -> Stream:
+def require_stream(thing: object, origin: Origin, what: str) -> Stream:
     """Return the object if it is a stream; raise if it is not, or not yet."""
     from penstock.query.stream import Stream  # the stream's own methods come back here
     from penstock.query.windowed import Windowed
 
-    if isinstance(given, Stream):
-        return given
-    if isinstance(given, KeyedRows):
-        cut = isinstance(given, Windowed)
+    if isinstance(thing, Stream):
+        return thing
+    if isinstance(thing, KeyedRows):
+        cut = isinstance(thing, Windowed)
         raise UserError(
             "MISSING_AGGREGATE",
             f"{what} has {'windows' if cut else 'keys'}, but nothing is computed of them",
@@ -89,7 +89,7 @@ def require_stream(given: object, origin: Origin, what: str) -> Stream:
         )
     raise UserError(
         "NOT_A_STREAM",
-        f"{what} needs a stream, but this is a {type(given).__name__}",
+        f"{what} needs a stream, but this is a {type(thing).__name__}",
         where=str(origin),
         hint="Pass what ps.stream(...) or a method of a stream returned.",
     )

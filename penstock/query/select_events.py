@@ -280,13 +280,13 @@ class _Batch:
         try:
             return compute(self.frame, [condition.fill_null(False).alias("_mask")])["_mask"].to_numpy()
         except Exception as failure:
-            return _expression_failed(condition, failure)
+            return _expression_error(condition, failure)
 
     def _operand_values(self, operands: tuple[int, ...], jobs: Jobs) -> pl.DataFrame | None:
         try:
             return self.frame.select(self.selection.operands[n].alias(str(n)) for n in operands)
         except Exception as failure:
-            self._fail(jobs, _expression_failed(self.selection.operands[operands[0]], failure))
+            self._fail(jobs, _expression_error(self.selection.operands[operands[0]], failure))
             return None
 
     def _fail(self, jobs: Jobs, error: PenstockError) -> None:
@@ -294,7 +294,7 @@ class _Batch:
             self.on_failure(int(job), error)
 
 
-def _expression_failed(expr: pl.Expr, failure: Exception) -> PenstockError:
+def _expression_error(expr: pl.Expr, failure: Exception) -> PenstockError:
     return UserError(
         "EXPRESSION_FAILED",
         f"{expr} cannot be computed",

@@ -161,7 +161,7 @@ def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.Da
                 # one by one: a filter may guard the one after it; if not, this finds the one that fails
                 frame = run_steps(step.parts, frame, where)
                 continue
-            raise _step_failed(step, failure, where) from failure
+            raise _step_error(step, failure, where) from failure
     return frame
 
 
@@ -194,7 +194,7 @@ def locate_error(error: PenstockError, line: str | None, where: str) -> Penstock
     )
 
 
-def _step_failed(step: Step, failure: Exception, where: str) -> UserError:
+def _step_error(step: Step, failure: Exception, where: str) -> UserError:
     code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
     line = innermost_line(failure, () if code is None else (code.co_filename,)) or step.origin
     return UserError(

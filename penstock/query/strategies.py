@@ -1,8 +1,7 @@
-"""What the three ways to spread a query over a cluster would cost, by StreamCloud's cost model (seed 003, XI). Pure.
+"""Estimates the cost of three strategies to distribute a query over a cluster, by the cost model of StreamCloud.
 
-Receives an app and the size of the cluster; hands a line for each strategy. A strategy's cost is
-`alpha * fan-out + beta * rate * hops`: connections that must be kept, and rows that are written and read on their
-way from one place to the next.
+A strategy's cost is `alpha * fan-out + beta * rate * hops`: connections to keep open, and rows to write and read on
+their way from one node to the next.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from penstock.query.logical import App, Branch, Stateful, StatelessNode, Union, 
 
 @dataclass(frozen=True)
 class Strategy:
-    """One way to spread a query."""
+    """One way to distribute a query."""
 
     name: str
     unit: str
@@ -28,7 +27,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the query would run: `nodes` instances, `rate` events a second, and the model's two weights."""
+    """A cluster of `nodes` instances, `rate` events a second, and the two weights of the model."""
 
     nodes: int
     rate: float
@@ -42,45 +41,31 @@ def strategies(app: App, cluster: Cluster) -> list[Strategy]:
         raise UserError(
             "BAD_OPTION", "a cluster has at least one node and no negative rate", hint="As in --nodes 4."
         )
-    operators, stateful = counted(app)
+    operators, stateful = count_operators(app)
     nodes = cluster.nodes
+
+    def strategy(name: str, unit: str, subclusters: int, fan_out: float, hops: int) -> Strategy:
+        cost = cluster.alpha * fan_out + cluster.beta * cluster.rate * hops
+        return Strategy(name, unit, subclusters, fan_out, hops, cost)
+
     # a query without state is one unit in every strategy but operator-cloud
-    shapes = [
-        (
-            "query-cloud",
-            "the whole query on every node",
-            1,
-            nodes * (nodes - 1.0) if stateful else 0.0,
-            stateful,
+    whole_fan_out = nodes * (nodes - 1.0) if stateful else 0.0
+    operator_fan_out = nodes / operators * (operators - 1)
+    set_unit = "each stateful operator with the stateless ones after it"
+    options = [
+        strategy("query-cloud", "the whole query on every node", 1, whole_fan_out, stateful),
+        strategy(
+            "operator-cloud", "each operator on nodes of its own", operators, operator_fan_out, operators - 1
         ),
-        (
-            "operator-cloud",
-            "each operator on nodes of its own",
-            operators,
-            nodes / operators * (operators - 1),
-            operators - 1,
-        ),
-        (
-            "operator-set-cloud",
-            "each stateful operator with the stateless ones after it",
-            stateful + 1,
-            nodes / (stateful + 1) * stateful,
-            stateful,
-        ),
+        strategy("operator-set-cloud", set_unit, stateful + 1, nodes / (stateful + 1) * stateful, stateful),
     ]
-    found = [
-        Strategy(
-            name, unit, parts, fan_out, hops, cluster.alpha * fan_out + cluster.beta * cluster.rate * hops
-        )
-        for name, unit, parts, fan_out, hops in shapes
-    ]
-    return sorted(found, key=lambda strategy: strategy.cost)
+    return sorted(options, key=lambda option: option.cost)
 
 
-def counted(app: App) -> tuple[int, int]:
-    """How many operators a query has once it is optimised, and how many of them need their rows brought together.
+def count_operators(app: App) -> tuple[int, int]:
+    """How many operators a query has after optimisation, and how many of them need an exchange.
 
-    A top-k at the end does not: the driver ranks the slices' few best rows.
+    A top-k at the end needs none: the driver ranks the few best rows of all slices.
     """
     optimised = forms(app).optimised
     nodes = [
@@ -92,9 +77,9 @@ def counted(app: App) -> tuple[int, int]:
     return max(1, len(nodes)), stateful
 
 
-def told(app: App, cluster: Cluster) -> str:
+def compare_strategies(app: App, cluster: Cluster) -> str:
     """The strategies as a table."""
-    operators, stateful = counted(app)
+    operators, stateful = count_operators(app)
     lines = [
         f"{operators} operators, {stateful} of them stateful, on {cluster.nodes} nodes at {cluster.rate:,.0f} events/s",
         f"cost = {cluster.alpha:g} x fan-out + {cluster.beta:g} x rate x hops",
@@ -107,13 +92,11 @@ def told(app: App, cluster: Cluster) -> str:
             f"{strategy.name:20}{strategy.subclusters:>12}{strategy.fan_out:>10,.0f}{strategy.hops:>6}"
             f"{strategy.cost:>14,.0f}  {strategy.unit}{used}"
         )
-    made = forms(app).plan
-    exchanged = len(
-        {edge.target for edge in made.edges if edge.target.stage is not None and not edge.forward}
-    )
+    edges = forms(app).plan.edges
+    exchanged = len({edge.target for edge in edges if edge.target.stage is not None and not edge.forward})
     if exchanged < stateful:
         lines += [
             "",
-            f"of the {stateful} hops {stateful - exchanged} are saved: the rows lie by the key already",
+            f"of the {stateful} hops {stateful - exchanged} are saved: the rows are partitioned by the key already",
         ]
     return "\n".join(lines)

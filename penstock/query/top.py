@@ -75,10 +75,10 @@ def _find_aggregate(node: logical.Node, origin: Origin) -> Aggregation | Running
     while isinstance(below, logical.Map | logical.Filter):
         filtered |= isinstance(below, logical.Filter)
         below = below.input
-    found = below.operator if isinstance(below, logical.Stateful) else None
-    if isinstance(found, Aggregation) or (isinstance(found, RunningAggregation) and not filtered):
-        return found
-    primary, hint = _reason(below, found)
+    operator = below.operator if isinstance(below, logical.Stateful) else None
+    if isinstance(operator, Aggregation) or (isinstance(operator, RunningAggregation) and not filtered):
+        return operator
+    primary, hint = _reason(below, operator)
     raise UserError("TOP_WITHOUT_AGGREGATE", primary, where=str(origin), hint=hint)
 
 

@@ -15,7 +15,7 @@ from penstock.operators.functions.user import User
 from penstock.origin import here
 from penstock.query import check
 from penstock.query.purity import check_repeatable
-from penstock.query.rows import KeyedRows, stateful, strictly_ordered
+from penstock.query.rows import KeyedRows, order_strictly, stateful
 from penstock.query.windows import Emission, Window
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ class Windowed(KeyedRows):
         columns = self.window.columns | {key: schema[key] for key in self.keys}
         columns |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
         operator = self.window.operator(self.keys, resolved)
-        return stateful(origin, columns, operator, strictly_ordered(origin, self, operator))
+        return stateful(origin, columns, operator, order_strictly(origin, self, operator))
 
 
-def _guess_column(given: object) -> str:
+def _guess_column(thing: object) -> str:
     """The column that was probably meant."""
-    if isinstance(given, pl.Expr):
-        return next(iter(given.meta.root_names()), "n")
-    return given if isinstance(given, str) else "n"
+    if isinstance(thing, pl.Expr):
+        return next(iter(thing.meta.root_names()), "n")
+    return thing if isinstance(thing, str) else "n"

@@ -37,9 +37,9 @@ class Window(ABC):
     """A way to cut a keyed stream into windows: of time, of counts, ..."""
 
     @property
-    @abstractmethod
     def columns(self) -> dict[str, pl.DataType]:
         """The columns of a row before the keys and the aggregates."""
+        return {"window_start": INSTANT, "window_end": INSTANT}
 
     @abstractmethod
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
@@ -67,7 +67,7 @@ class InTime(Window):
     @property
     def columns(self) -> dict[str, pl.DataType]:
         as_of: dict[str, pl.DataType] = {} if self.emission == "close" else {"as_of": INSTANT}
-        return {"window_start": INSTANT, "window_end": INSTANT} | as_of
+        return {**super().columns, **as_of}
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         if self.emission == "close":
@@ -117,10 +117,6 @@ class ByCount(Window):
     partial: bool = False
     forget_after: int | None = None
 
-    @property
-    def columns(self) -> dict[str, pl.DataType]:
-        return {"window_start": INSTANT, "window_end": INSTANT}
-
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         return CountWindows(
             keys, aggregates, self.size, self.every, self.growing, self.partial, self.forget_after
@@ -133,10 +129,6 @@ class InSessions(Window):
 
     gap: int
     longest: int | None
-
-    @property
-    def columns(self) -> dict[str, pl.DataType]:
-        return {"window_start": INSTANT, "window_end": INSTANT}
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         return SessionWindows(keys, aggregates, self.gap, self.longest)
@@ -151,7 +143,7 @@ class BetweenLandmarks(Window):
     @property
     def columns(self) -> dict[str, pl.DataType]:
         closed = {} if self.longest is None else {"closed": pl.Boolean()}
-        return {"window_start": INSTANT, "window_end": INSTANT, **closed}
+        return {**super().columns, **closed}
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         return LandmarkWindows(keys, aggregates, self.longest)

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.planner import group_of
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
-from penstock.query.explain import step_text
+from penstock.query.explain import describe_step
 from penstock.query.physical import Plan
 from penstock.server.response_bodies import Graph, GraphEdge, GraphNode
 
@@ -102,7 +102,7 @@ def _nodes(plan: Plan, sources: Collection[EdgeSource], output: str, rates: Rate
 
 
 def _plan_edge(edge: Edge, arriving: int, output: str, rates: Rates) -> GraphEdge:
-    label = "; ".join(step_text(step) for step in edge.steps)
+    label = "; ".join(describe_step(step) for step in edge.steps)
     if edge.target.output is not None:
         rate: float | None = rates.emitted.get(output, 0.0)
     elif arriving == 1:

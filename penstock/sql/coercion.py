@@ -30,17 +30,17 @@ def literal(value: Scalar) -> TypedExpr:
     return TypedExpr(pl.lit(value, dtype=dtype), dtype, value, True)
 
 
-def coerce(node: exp.Expr, given: Sequence[TypedExpr]) -> tuple[list[pl.Expr], pl.DataType]:
+def coerce(node: exp.Expr, operands: Sequence[TypedExpr]) -> tuple[list[pl.Expr], pl.DataType]:
     """Cast expressions to one type, or raise TYPE_MISMATCH.
 
     Numbers take the wider type, dates become instants, and a string literal takes the type of the others.
     """
-    known = [one for one in given if one.dtype != pl.Null]
+    known = [one for one in operands if one.dtype != pl.Null]
     decisive = [one for one in known if not (one.is_literal and one.dtype == pl.String)] or known
     common = decisive[0].dtype if decisive else pl.Null()
     for one in decisive[1:]:
         common = common_type(node, common, one.dtype)
-    return [_cast(node, one, common) for one in given], common
+    return [_cast(node, one, common) for one in operands], common
 
 
 def common_type(node: exp.Expr, one: pl.DataType, other: pl.DataType) -> pl.DataType:
@@ -62,16 +62,16 @@ def common_type(node: exp.Expr, one: pl.DataType, other: pl.DataType) -> pl.Data
     )
 
 
-def _cast(node: exp.Expr, given: TypedExpr, dtype: pl.DataType) -> pl.Expr:
-    cast = types.cast(given.expr, given.dtype, dtype, node)
-    if given.dtype in (dtype, pl.Null) or not given.is_literal:
+def _cast(node: exp.Expr, operand: TypedExpr, dtype: pl.DataType) -> pl.Expr:
+    cast = types.cast(operand.expr, operand.dtype, dtype, node)
+    if operand.dtype in (dtype, pl.Null) or not operand.is_literal:
         return cast
     value = pl.select(cast).item()
     if value is None:
         raise query_error(
             node,
             "TYPE_MISMATCH",
-            f"{given.literal!r} is compared with {dtype}, but is none",
+            f"{operand.literal!r} is compared with {dtype}, but is none",
             "Write a value of that type, or CAST.",
         )
     return pl.lit(value, dtype=dtype)

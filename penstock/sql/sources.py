@@ -56,9 +56,9 @@ class Sources:
                 return Relation.of(self._all_streams(node), node.alias or None)
             return Relation.of(self.stream(node, node.name), node.alias or node.name)
         if is_window(node.this):
-            return self._windowed(node)
+            return self._window_table(node)
         if is_previous(node):
-            return self._previous(node)
+            return self._previous_results(node)
         if not isinstance(node.this, exp.Anonymous):
             raise query_error(node, "UNSUPPORTED_SQL", "this cannot be read from", _FROM)
         if node.this.name.lower() == "latest":
@@ -112,7 +112,7 @@ class Sources:
         first, *others = (one if one.columns == common else one.select(*common) for one in streams)
         return first.union(*others) if others else first
 
-    def _windowed(self, node: exp.Table) -> Relation:
+    def _window_table(self, node: exp.Table) -> Relation:
         """A table function: a stream in windows."""
         call = node.this
         if len(call.expressions) < 3:
@@ -129,7 +129,7 @@ class Sources:
         literal_value = ExpressionCompiler(relation, self.scope).literal_value
         return replace(relation, window=window_of_call(call, lengths, literal_value))
 
-    def _previous(self, node: exp.Expr) -> Relation:
+    def _previous_results(self, node: exp.Expr) -> Relation:
         """`PREVIOUS(job)`: a job's results of the epoch before, so jobs can read each other in a circle.
 
         A job that does not exist yet is read with declared columns.

@@ -70,69 +70,69 @@ def dtype_of(node: exp.Expr) -> pl.DataType:
     raise query_error(node, "UNKNOWN_TYPE", f"there is no type {node.sql()}", _KNOWN)
 
 
-def cast(value: pl.Expr, given: pl.DataType, wanted: pl.DataType, node: exp.Expr) -> pl.Expr:
+def cast(value: pl.Expr, source: pl.DataType, target: pl.DataType, node: exp.Expr) -> pl.Expr:
     """Cast a value; null where it does not fit."""
-    if given == wanted:
+    if source == target:
         return value
-    if given == pl.Null:
-        return pl.lit(None, dtype=wanted)
-    if given.is_nested() or wanted.is_nested():
-        raise query_error(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}", "Cast its parts.")
-    if given == pl.String:
-        return _from_text(value, wanted)
-    if wanted == pl.String:
-        return _as_text(value, given)
-    if isinstance(given, pl.Datetime):
-        return _from_instant(value, given, wanted, node)
-    if isinstance(wanted, pl.Datetime):
-        if given == pl.Date:
-            return _zoned(value.cast(pl.Datetime("us")), wanted)
-        if given.is_numeric():
+    if source == pl.Null:
+        return pl.lit(None, dtype=target)
+    if source.is_nested() or target.is_nested():
+        raise query_error(node, "TYPE_MISMATCH", f"{source} cannot be cast to {target}", "Cast its parts.")
+    if source == pl.String:
+        return _from_text(value, target)
+    if target == pl.String:
+        return _as_text(value, source)
+    if isinstance(source, pl.Datetime):
+        return _from_instant(value, source, target, node)
+    if isinstance(target, pl.Datetime):
+        if source == pl.Date:
+            return _with_zone(value.cast(pl.Datetime("us")), target)
+        if source.is_numeric():
             micros = (
-                (value.cast(pl.Float64) * 1e6).round() if given.is_float() else value.cast(pl.Int64) * 10**6
+                (value.cast(pl.Float64) * 1e6).round() if source.is_float() else value.cast(pl.Int64) * 10**6
             )
-            return _zoned(micros.cast(pl.Int64, strict=False).cast(pl.Datetime("us")), wanted)
-    elif (given.is_numeric() or given == pl.Boolean) and (wanted.is_numeric() or wanted == pl.Boolean):
-        return value != 0 if wanted == pl.Boolean else value.cast(wanted, strict=False)
-    raise query_error(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
+            return _with_zone(micros.cast(pl.Int64, strict=False).cast(pl.Datetime("us")), target)
+    elif (source.is_numeric() or source == pl.Boolean) and (target.is_numeric() or target == pl.Boolean):
+        return value != 0 if target == pl.Boolean else value.cast(target, strict=False)
+    raise query_error(node, "TYPE_MISMATCH", f"{source} cannot be cast to {target}")
 
 
-def _from_text(text: pl.Expr, wanted: pl.DataType) -> pl.Expr:
+def _from_text(text: pl.Expr, target: pl.DataType) -> pl.Expr:
     trimmed = text.str.strip_chars()
-    if wanted == pl.Boolean:
+    if target == pl.Boolean:
         lower = trimmed.str.to_lowercase()
         return pl.when(lower.is_in(_TRUE)).then(True).when(lower.is_in(_FALSE)).then(False)
-    if wanted.is_integer():
+    if target.is_integer():
         # a text with a fraction loses it
-        fraction = trimmed.cast(pl.Float64, strict=False).cast(wanted, strict=False)
-        return pl.coalesce(trimmed.cast(wanted, strict=False), fraction)
-    if isinstance(wanted, pl.Datetime):
+        fraction = trimmed.cast(pl.Float64, strict=False).cast(target, strict=False)
+        return pl.coalesce(trimmed.cast(target, strict=False), fraction)
+    if isinstance(target, pl.Datetime):
         midnight = trimmed.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
-        return pl.coalesce(parse_text(trimmed, wanted), _zoned(midnight, wanted))
-    if wanted == pl.Date:
+        return pl.coalesce(parse_text(trimmed, target), _with_zone(midnight, target))
+    if target == pl.Date:
         return trimmed.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-    return trimmed.cast(wanted, strict=False)
+    return trimmed.cast(target, strict=False)
 
 
-def _as_text(value: pl.Expr, given: pl.DataType) -> pl.Expr:
-    if isinstance(given, pl.Datetime):
+def _as_text(value: pl.Expr, source: pl.DataType) -> pl.Expr:
+    if isinstance(source, pl.Datetime):
         return value.dt.to_string("%Y-%m-%d %H:%M:%S%.f")
-    if given == pl.Boolean:
+    if source == pl.Boolean:
         return pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false"))
     return value.cast(pl.String)
 
 
-def _from_instant(value: pl.Expr, given: pl.Datetime, wanted: pl.DataType, node: exp.Expr) -> pl.Expr:
-    if wanted == pl.Date:
+def _from_instant(value: pl.Expr, source: pl.Datetime, target: pl.DataType, node: exp.Expr) -> pl.Expr:
+    if target == pl.Date:
         return value.dt.date()
-    if isinstance(wanted, pl.Datetime):
-        return value.dt.replace_time_zone(wanted.time_zone).cast(wanted)
-    if wanted.is_integer():
-        return (value.dt.epoch("us") // 10**6).cast(wanted, strict=False)
-    if wanted.is_float():
-        return (value.dt.epoch("us") / 1e6).cast(wanted)
-    raise query_error(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
+    if isinstance(target, pl.Datetime):
+        return value.dt.replace_time_zone(target.time_zone).cast(target)
+    if target.is_integer():
+        return (value.dt.epoch("us") // 10**6).cast(target, strict=False)
+    if target.is_float():
+        return (value.dt.epoch("us") / 1e6).cast(target)
+    raise query_error(node, "TYPE_MISMATCH", f"{source} cannot be cast to {target}")
 
 
-def _zoned(value: pl.Expr, wanted: pl.Datetime) -> pl.Expr:
-    return value.dt.replace_time_zone("UTC") if wanted.time_zone else value
+def _with_zone(value: pl.Expr, target: pl.Datetime) -> pl.Expr:
+    return value.dt.replace_time_zone("UTC") if target.time_zone else value

@@ -80,7 +80,7 @@ class Case:
                         if act := left.pop(engine.next_epoch, None):
                             act(program)
                         more = engine.step() is not None
-                    engine.runner.settle()
+                    engine.runner.checkpoint()
             except kit.Killed:
                 assert kill is not None
                 kill = None

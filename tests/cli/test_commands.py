@@ -69,10 +69,10 @@ def test_explain_shows_every_form_of_the_click_stream(capsys: pytest.CaptureFixt
     file = Path(penstock.__file__).parent / "demos" / "clickstream.py"
     assert left(["explain", str(file)]) == 0
     told = capsys.readouterr().out
-    for heading in ("AS WRITTEN", "LOGICAL", "OPTIMISED", "SUB-QUERIES", "SPARK STAGES"):
+    for heading in ("AS WRITTEN", "LOGICAL", "OPTIMISED", "STAGES", "SPARK STAGES"):
         assert heading in told
     assert "exchange by visitor" in told
-    assert "said at: clickstream.py:" in told, "a demo is a user's program: its lines are named"
+    assert "declared at: clickstream.py:" in told, "a demo is a user's program: its lines are named"
 
 
 def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,11 +63,11 @@ def test_no_rows_and_no_result() -> None:
     ),
     st.randoms(use_true_random=False),
 )
-def test_events_come_whole_from_any_pieces(result: list[tuple[int, str]], draw: object) -> None:
-    sent = b"".join(encode_event("rows", epoch, text.encode()) + b": a comment\n\n" for epoch, text in result)
+def test_events_come_whole_from_any_pieces(sent: list[tuple[int, str]], draw: object) -> None:
+    data = b"".join(encode_event("rows", epoch, text.encode()) + b": a comment\n\n" for epoch, text in sent)
     reader, found, at = EventReader(), list[ServerEvent](), 0
-    while at < len(sent):
+    while at < len(data):
         size = draw.randrange(1, 30)  # type: ignore[attr-defined]
-        found += reader.read(sent[at : at + size])
+        found += reader.read(data[at : at + size])
         at += size
-    assert found == [ServerEvent("rows", str(epoch), text) for epoch, text in result]
+    assert found == [ServerEvent("rows", str(epoch), text) for epoch, text in sent]

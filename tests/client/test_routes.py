@@ -1,4 +1,4 @@
-"""The client has a method for every route of the service; one that is left out has a reason."""
+"""The client has a method for every route of the service; each exception has a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEFT_OUT = {("GET", "/openapi.json"): "the API's own description, for tools that
 #: parameters of a route that no method sends, and why
 NOT_SENT = {
     ("GET", "/jobs/{name}/results", "limit"): "results() reads page after page by itself",
-    ("GET", "/jobs/{name}/events", "since"): "subscribe() says it as Last-Event-ID, first and after a break",
+    ("GET", "/jobs/{name}/events", "since"): "subscribe() sends it as Last-Event-ID, first and after a break",
 }
 STREAM = {"name": "made", "log": {"kind": "generated"}, "format": {"kind": "combined_log"}, "time": "time"}
 SOURCE = "import penstock as ps\nquery = ps.job('pages', {'page': ps.String()})"
@@ -33,7 +33,7 @@ def first(items: Any) -> Any:
         return next(found)
 
 
-#: every public method, called so that the service does what it asks
+#: every public method, called so that the service executes it
 CALLS: dict[str, Callable[[Client], Any]] = {
     "sql": lambda client: client.sql("SHOW JOBS", check=True),
     "create": lambda client: [client.create("new", SEEN, check=check) for check in (True, False)],
@@ -113,22 +113,22 @@ def test_every_route_has_a_method(site: kit.Site, client: Client) -> None:
     for call in CALLS.values():
         call(client)
     known = routes(site)
-    said: dict[tuple[str, str], set[str]] = {}
+    parameters: dict[tuple[str, str], set[str]] = {}
     for request in sent:
-        said.setdefault(reached(request, known), set()).update(request.url.params)
+        parameters.setdefault(reached(request, known), set()).update(request.url.params)
     there = {(method, route.path) for method, route in known}
-    assert there - said.keys() == LEFT_OUT.keys(), "a route without a method, and without a reason"
+    assert there - parameters.keys() == LEFT_OUT.keys(), "a route without a method, and without a reason"
     paths = site.get("/openapi.json")["paths"]
     missing = {
         (method, path, parameter["name"])
-        for method, path in there & said.keys()
+        for method, path in there & parameters.keys()
         for parameter in paths[path][method.lower()].get("parameters", ())
-        if parameter["in"] == "query" and parameter["name"] not in said[method, path]
+        if parameter["in"] == "query" and parameter["name"] not in parameters[method, path]
     }
     assert missing == NOT_SENT.keys(), "a parameter that no method takes, and without a reason"
 
 
-def test_the_engine_is_looked_into(site: kit.Site, client: Client) -> None:
+def test_the_engine_is_shown(site: kit.Site, client: Client) -> None:
     assert client.health().status == "ok"
     assert client.stream("clicks") == client.streams()[0]
     assert "stream" in {node.kind for node in client.graph("pages").nodes}
@@ -149,7 +149,7 @@ def test_the_engine_is_looked_into(site: kit.Site, client: Client) -> None:
         client.epochs(limit=0)
 
 
-def test_what_is_only_checked_is_not_done(client: Client) -> None:
+def test_a_check_changes_nothing(client: Client) -> None:
     made = client.create("few", SEEN, check=True)
     assert (made.says, made.command) == ("created job few; it runs from the next epoch on", None)
     altered = client.alter("pages", where="status = 200", check=True)

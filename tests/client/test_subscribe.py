@@ -126,7 +126,7 @@ def test_connections_that_break_in_the_middle_of_an_event(cutting: tuple[kit.Sit
     assert between.cuts > 3
 
 
-def test_one_that_was_dropped_for_being_slow_goes_on_from_what_is_kept(state: Path) -> None:
+def test_a_slow_subscriber_that_was_dropped_continues_from_the_retained_results(state: Path) -> None:
     limits = Limits(behind_epochs=2, patience_seconds=0.2)
     with kit.site(state, kit.ALL, limits=limits) as site, connect(site.url) as client:
         found = iter(client.subscribe("seen", since=0))

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: create, watch, alter, pause; kill the engine and see it come back."""
+"""The dashboard in a real browser: create, watch, alter, pause; kill the engine and see its restart."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def page(chromium: Any) -> Iterator[Any]:
 
 
 def seen(page: Any, place: str, text: str) -> None:
-    """Wait until some place says something."""
+    """Wait until an element contains a text."""
     page.locator(place).filter(has_text=re.compile(text, re.S)).first.wait_for()
 
 
 def write(page: Any, query: str) -> None:
-    """Have the editor hold this query."""
+    """Replace the query in the editor."""
     page.locator(".at-query .cm-content").click()
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(query)
@@ -126,7 +126,7 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     elsewhere = [
         url for url in requested if not url.startswith((served.url, "data:", "blob:", "ws://127.0.0.1"))
     ]
-    assert elsewhere == [], "pages bring everything along"
+    assert elsewhere == [], "pages load nothing from elsewhere"
 
 
 def test_a_jobs_parameter_is_set(served: kit.Served, page: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_units_estimates_stand_beside_what_was_measured(served: kit.Served, pa
     page.locator(".at-bars canvas").first.wait_for()
 
 
-def test_what_could_not_be_read_is_shown_as_it_was(served: kit.Served, page: Any) -> None:
+def test_dead_letters_are_shown_as_they_were(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/logs")
     seen(page, ".at-dead", "orders.*this is <b>no</b> order")
     seen(page, ".at-log", "running")
@@ -189,7 +189,7 @@ def test_pages_fit_a_phone(served: kit.Served, chromium: Any, shade: str) -> Non
     context.close()
 
 
-def test_an_engine_that_is_killed_is_seen_to_come_back(served: kit.Served, page: Any) -> None:
+def test_a_page_shows_the_restart_of_a_killed_engine(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/recovery")
     seen(page, ".at-restarts", "No restart after a crash")
     before = served.get("/status")["epoch"]

@@ -50,7 +50,7 @@ def rows(markup: str) -> dict[str, str]:
     return found
 
 
-def test_before_the_controller_knows_anything_the_page_says_so(world: World) -> None:
+def test_the_page_shows_that_the_controller_knows_nothing_yet(world: World) -> None:
     assert "not decided anything yet" in estimates.estimate_table(unit_facts(world))
     assert estimates.estimate_chart(unit_facts(world)) is None
     world.turns(3)
@@ -93,7 +93,7 @@ def test_measured_recoveries_stand_beside_the_estimates(world: World) -> None:
     assert f"{estimated:.1f} s" in recovery._recoveries(unit), "the estimate before it"
 
 
-def test_a_recovery_that_nobody_saw_begin_is_no_measurement(world: World) -> None:
+def test_a_recovery_whose_start_nobody_saw_is_no_measurement(world: World) -> None:
     world.turns()
     unseen = Recovery("e1", "e2", 2, "deployed", world.now, first_result_at=world.now + 1)
     world.unit.change(lambda now: replace(now, recoveries=(unseen,)))
@@ -123,13 +123,13 @@ def test_what_people_chose_is_estimated_too(tmp_path: Path) -> None:
     try:
         world.turns()
         page = estimates.estimate_table(unit_facts(world))
-        assert "no recovery time is required: chosen by people" in page
+        assert "no recovery time is required: chosen by the user" in page
         assert "too slow" not in page
         assert "in force" in rows(page)["passive-hot"]
         options = estimates.estimate_chart(unit_facts(world))
         assert options is not None
         assert "markLine" not in options["series"][0]
-        assert estimates.scheme_origin(unit_facts(world)) == "chosen by people"
+        assert estimates.scheme_origin(unit_facts(world)) == "chosen by the user"
     finally:
         world.unit.close()
 
@@ -145,7 +145,7 @@ def test_nothing_of_a_unit_becomes_part_of_the_page(world: World) -> None:
     assert "<script>" not in estimates.estimate_table(unit)
 
 
-def test_the_service_hands_them_to_pages_and_clients(state: Path, world: World) -> None:
+def test_the_service_returns_them_to_pages_and_clients(state: Path, world: World) -> None:
     world.turns()
     with kit.site(state, events=10) as site:
         backend = Backend(site.running.service)

@@ -1,4 +1,4 @@
-"""Who gets to the pages: a service with a token, asked without a browser."""
+"""Who may see the pages of a service with a token, tested without a browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Served]:
 
 @pytest.fixture(scope="module")
 def cookie(served: kit.Served) -> dict[str, str]:
-    """What a browser carries that logged in."""
+    """The cookie of a browser that logged in."""
     answer = httpx.post(f"{served.url}/ui/login", data={"token": TOKEN})
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
     given = answer.headers["set-cookie"]
@@ -39,7 +39,7 @@ def cookie(served: kit.Served) -> dict[str, str]:
     return {"cookie": given.split(";")[0]}
 
 
-def test_who_has_not_logged_in_is_sent_to_do_so(served: kit.Served) -> None:
+def test_a_browser_without_a_pass_is_sent_to_the_login(served: kit.Served) -> None:
     for path in ("/ui/", "/ui/jobs/pages", "/ui/nowhere"):
         answer = httpx.get(served.url + path)
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login"), path
@@ -51,7 +51,7 @@ def test_who_has_not_logged_in_is_sent_to_do_so(served: kit.Served) -> None:
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
 
 
-def test_a_pass_is_good_for_pages_and_nothing_else(served: kit.Served, cookie: dict[str, str]) -> None:
+def test_a_pass_is_valid_for_pages_and_nothing_else(served: kit.Served, cookie: dict[str, str]) -> None:
     page = httpx.get(f"{served.url}/ui/", headers=cookie)
     assert page.status_code == 200
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
@@ -65,7 +65,7 @@ def test_a_pass_is_good_for_pages_and_nothing_else(served: kit.Served, cookie: d
     assert httpx.get(f"{served.url}/ui/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-def test_a_line_passes_as_a_page_does(served: kit.Served, cookie: dict[str, str]) -> None:
+def test_a_websocket_is_checked_as_a_page_is(served: kit.Served, cookie: dict[str, str]) -> None:
     there = served.url.replace("http:", "ws:")
     with connect(there + LINE, additional_headers=cookie, origin=served.url) as line:  # type: ignore[arg-type]
         assert str(line.recv(20)).startswith("0{")

@@ -41,7 +41,7 @@ def test_what_is_typed_is_a_value_like_the_one_before(typed: str, now: Value, va
 @pytest.mark.parametrize(
     ("typed", "now"), [("abc", 404), ("", 404), ("1" * 5_000, 404), ("nan", 0.5), ("inf", 0.5), ("", None)]
 )
-def test_what_is_no_value_is_said(typed: str, now: Value) -> None:
+def test_a_text_that_is_no_value_is_refused(typed: str, now: Value) -> None:
     with pytest.raises(UserError, match="BAD_VALUE"):
         parse_value("p", typed, now)
 
@@ -57,13 +57,13 @@ def test_a_value_that_nobody_touched_is_not_changed(value: Value) -> None:
     assert inputs(p=value).changes() == {}
 
 
-def test_only_what_is_changed_is_said() -> None:
+def test_only_changed_values_are_set() -> None:
     form = inputs(least=404, but="/a", flag=True, size=1)
     form.texts |= {"least": "404 ", "but": "/b", "flag": "false", "size": "1.0"}
     assert form.changes() == {"but": "/b", "flag": False, "size": 1.0}
 
 
-def test_what_somebody_types_stays_when_the_job_is_altered_elsewhere() -> None:
+def test_an_input_stays_when_the_job_is_altered_elsewhere() -> None:
     form = inputs(least=404, but="/a")
     form.texts["least"] = "many"
     form.update({"least": 200, "but": "/c", "new": 1})

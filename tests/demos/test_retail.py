@@ -94,7 +94,7 @@ def compare(lines: list[str], folder: Path) -> None:
 
 
 def test_invoices_three_ways(tmp_path: Path) -> None:
-    log = retail.made_log(retail.line, rate=0.005, live=False, total=700, partitions=1)
+    log = retail.generate_log(retail.line, rate=0.005, live=False, total=700, partitions=1)
     text = next(log.read(Span("p0", 0, 700))).data.decode()
     compare(text.splitlines()[2:], tmp_path)
 
@@ -128,7 +128,7 @@ def told_by_jobs(folder: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def test_the_jobs_of_the_shop_three_ways(tmp_path: Path) -> None:
-    log = shop.made_log(shop.event, rate=20, live=False, total=3_000, partitions=1)
+    log = shop.generate_log(shop.event, rate=20, live=False, total=3_000, partitions=1)
     lines = next(log.read(Span("p0", 0, 3_000))).data.decode().splitlines()
     run_shop(lines, tmp_path / "straight", 1 << 40, 1)
     straight = told_by_jobs(tmp_path / "straight")

@@ -14,7 +14,7 @@ from penstock.cli.commands import app as cli
 from penstock.cli.load_app import load_app as load_app
 from penstock.ingest.frames import Frame
 from penstock.ingest.store import Store
-from penstock.query.explain import explained
+from penstock.query.explain import explain_app
 from penstock.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_a_python_block_runs(name: str, text: str, tmp_path: Path, monkeypatch: 
             test(tmp_path / "state")
         return
     shown = load_app(tmp_path / "shown.py")
-    assert explained(shown)
+    assert explain_app(shown)
     reports = run_inline(shown, tmp_path / "state", epochs=1 if "finished=True" not in text else None)
     assert reports[0].events == 300 or "ps.files" not in text
     told = {name for report in reports for name, rows in report.rows.items() if rows.height}

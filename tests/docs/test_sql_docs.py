@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.query.explain import explained
+from penstock.query.explain import explain_app
 from penstock.sql.alter import replace_clauses
 from penstock.sql.connectors import build_sinks, build_stream
 from penstock.sql.parse import parse
@@ -66,7 +66,7 @@ class Page:
         elif isinstance(statement, Select):
             self.run(statement)
         elif isinstance(statement, Explain) and isinstance(statement.what, Select):
-            assert explained(ps.app("shown", ps.output("shown", plan_select(statement.what, self.scope))))
+            assert explain_app(ps.app("shown", ps.output("shown", plan_select(statement.what, self.scope))))
 
     def run(self, select: Select, job: CreateJob | None = None) -> None:
         self.scope.parameters = {} if job is None else job.parameters

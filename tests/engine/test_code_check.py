@@ -15,7 +15,7 @@ from penstock.engine.code_check import check_replica
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
 from penstock.errors import InternalError, UserError
-from penstock.query.code import PYTHON
+from penstock.query.describe_code import PYTHON
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
 

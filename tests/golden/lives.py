@@ -29,8 +29,8 @@ from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import unit_name
 from penstock.query.physical import Plan
-from penstock.query.reduced import reduction
 from penstock.query.reducer import Reducer
+from penstock.query.reduction_plan import plan_reduction
 from penstock.settings import INLINE, Settings
 from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
@@ -224,13 +224,13 @@ class LiveUnit:
 def reduced(app: Query, stream: str) -> ps.App:
     """An app as it reads what agents have made of a stream."""
     assert isinstance(app, ps.App)
-    return reduction(app, stream).reduced()
+    return plan_reduction(app, stream).engine_app()
 
 
 def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
     """What an agent makes of lines, nine at a time."""
     assert isinstance(app, ps.App)
-    reducer, made, highest = Reducer(reduction(app, stream)), b"", None
+    reducer, made, highest = Reducer(plan_reduction(app, stream)), b"", None
     for at in range(0, len(lines), 9):
         data = "".join(f"{line}\n" for line in lines[at : at + 9]).encode()
         part, highest = reducer(data, highest, 10**16)

@@ -26,8 +26,8 @@ from penstock.ingest.reducing import Reducing
 from penstock.ingest.spool import Spool
 from penstock.ingest.store import Store
 from penstock.logs.contract import Chunk
-from penstock.query.reduced import Reduction, reduction
 from penstock.query.reducer import Reducer
+from penstock.query.reduction_plan import Reduction, plan_reduction
 from penstock.testing.inline import run_inline
 from tests.ingest.processes import Processes, Running, until
 from tests.operators.harness import (
@@ -97,7 +97,7 @@ def over_agents(made: Reduction, history: History, steps: Sequence[int], cutting
     }
     ends = {f"p{at}": places for at, places in enumerate(cutting.ends)}
     stream = replace(made.source.stream, log=CutLog(lines, ends))
-    return replace(made, source=replace(made.source, stream=stream)).reduced()
+    return replace(made, source=replace(made.source, stream=stream)).engine_app()
 
 
 @modestly
@@ -106,7 +106,7 @@ def test_the_same_answers_straight_cut_otherwise_and_resumed(
     history: History, steps: list[int], cutting: Cutting
 ) -> None:
     app = jobs(events_stream(history))
-    made = reduction(app, "events")
+    made = plan_reduction(app, "events")
     assert len(made.cuts) == 6
     expected = {name: in_any_order(rows) for name, rows in answers(app).items()}
     straight = answers(over_agents(made, history, [10**6], STRAIGHT))
@@ -129,15 +129,15 @@ def test_bytes_do_not_depend_on_who_makes_them_when() -> None:
         json.dumps({"time": n * 1000, "user": f"u{n % 50}", "page": "/a", "n": n, "x": n / 7}) + "\n"
         for n in range(3000)
     ).encode()
-    made = reduction(jobs(events_stream(History(()))), "events")
+    made = plan_reduction(jobs(events_stream(History(()))), "events")
     assert len({Reducer(made)(lines, None, 10**16) for _ in range(3)}) == 1
 
 
 def test_what_cannot_be_read_and_what_has_no_time_becomes_dead_letters_of_the_engine() -> None:
-    made = reduction(jobs(events_stream(History(()))), "events")
+    made = plan_reduction(jobs(events_stream(History(()))), "events")
     told, highest = Reducer(made)(b'nonsense\n{"n": 1}\n{"time": 5, "n": -1, "x": 1}\n', None, 10**16)
     assert highest == 5
-    decoder = made.reduced().outputs[0].node
+    decoder = made.engine_app().outputs[0].node
     while decoder.inputs:
         decoder = decoder.inputs[0]
     found = decoder.stream.decoder.decode(Chunk("p", 0, told), ["t", "c"])  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def test_floats_travel_to_the_last_bit() -> None:
 )
 def test_any_bytes_are_reduced_or_told_to_be_bad(lines: list[bytes]) -> None:
     """Neither side raises, whatever lies in a log."""
-    made = reduction(jobs(events_stream(History(()))), "events")
+    made = plan_reduction(jobs(events_stream(History(()))), "events")
     data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
     told, _ = Reducer(made)(data, None, 10**16)
     decoder = Partials(made.plan, {cut.names[n]: t for cut in made.cuts for n, t in cut.types.items()})
@@ -180,8 +180,8 @@ def test_any_bytes_are_reduced_or_told_to_be_bad(lines: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        (lambda e: e, "tells the events themselves"),
-        (lambda e: e.filter(ps.col("n") > 1), "tells the events themselves"),
+        (lambda e: e, "emits the events themselves"),
+        (lambda e: e.filter(ps.col("n") > 1), "emits the events themselves"),
         (lambda e: e.key_by("user").last(3, "page"), "needs the events themselves"),
         (lambda e: e.late().key_by("user").window("5s").count(), "needs the events themselves"),
         (lambda e: e.key_by("user").window("5s").aggregate(ps.first("n")), "the order of events"),
@@ -197,10 +197,10 @@ def test_any_bytes_are_reduced_or_told_to_be_bad(lines: list[bytes]) -> None:
 def test_what_needs_the_events_is_refused_with_the_reason(query: Any, reason: str) -> None:
     app = ps.app("app", ps.output("out", query(events_stream(History(())))))
     with pytest.raises(UserError, match=reason) as refused:
-        reduction(app, "events")
+        plan_reduction(app, "events")
     assert refused.value.condition == "NOT_REDUCIBLE"
     with pytest.raises(UserError, match="nothing reads"):
-        reduction(app, "other")
+        plan_reduction(app, "other")
 
 
 # -- the agent ------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_an_agent_that_is_killed_reduces_every_line_once(processes: Processes, t
         assert ended["unacknowledged_bytes"] == 0
     assert sum(map(len, processes.lines("clicks"))) < sum(map(len, sent["calm"]))
     expected = _rows(reduction_of(SQL.format(log=tmp_path / "raw"), "clicks").app, tmp_path / "raw-state")
-    found = _rows(reduction_of(file.read_text(), "clicks").reduced(), tmp_path / "state")
+    found = _rows(reduction_of(file.read_text(), "clicks").engine_app(), tmp_path / "state")
     assert found == expected
     assert sum(len(rows) for rows in expected.values()) > 100
 

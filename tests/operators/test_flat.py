@@ -14,7 +14,7 @@ import penstock as ps
 from penstock import col
 from penstock.operators.contract import DERIVED, ORDER, PARTITION, SEQUENCE, TIME
 from penstock.operators.strict import number_siblings
-from penstock.query.explain import explained
+from penstock.query.explain import explain_app
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -243,7 +243,7 @@ def test_every_form_of_a_query_tells_of_these_steps() -> None:
     events = with_lists(events_stream(History(((),))))
     part = events.demux(low=col("n") < 1, ada=col("user") == "ada")["ada"]
     many = part.explode("letters").flat_map(twice_backwards, {"n": pl.Int64})
-    forms = explained(ps.app("x", ps.output("out", many)))
+    forms = explain_app(ps.app("x", ps.output("out", many)))
     for said in ("demux part 'ada'", "explode letters", "flat map with twice_backwards"):
         assert said in forms["as written"]
     assert "a row for every value of letters" in forms["optimised"]

@@ -16,7 +16,7 @@ from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import ByKey, Partitioner
 from penstock.query.compile import compiled
-from penstock.query.explain import explained
+from penstock.query.explain import explain_app
 from penstock.state.buckets import HASH, buckets_of
 from tests.operators.harness import (
     Cutting,
@@ -93,7 +93,7 @@ def test_rebalanced_rows_are_the_same_rows(history: History, cutting: Cutting) -
 def test_a_rebalanced_stream_goes_on_into_an_operator() -> None:
     events = events_stream(History(()))
     app = ps.app("a", ps.output("o", events.rebalance().key_by("user").last(2, "page")))
-    assert "exchange round-robin" in explained(app)["sub-queries"]
+    assert "exchange round-robin" in explain_app(app)["stages"]
 
 
 MISTAKES: list[Callable[[ps.Stream], object]] = [

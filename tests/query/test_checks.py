@@ -1,4 +1,4 @@
-"""What a user can get wrong while writing a query, and how they are told: at once, by name, with the line."""
+"""What a user can get wrong while writing a query, and how it is reported: at once, by name, with the line."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
         "never close",
         lambda: clicks().running("1m").emit("close"),
     ),
-    "a top of answers told before the end": (
+    "a top of results emitted before the end": (
         "TOP_WITHOUT_AGGREGATE",
         "emit",
         lambda: clicks().key_by("user").window("1m").emit(every="1s").count().top(3),
     ),
-    "a key named like what emit tells": (
+    "a key named like the column of emit": (
         "NAME_TAKEN",
         "'as_of'",
         lambda: clicks().map(as_of=col("user")).key_by("as_of").window("1s").emit("change").count(),
@@ -190,21 +190,21 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
+def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
     condition, named, make = MISTAKES[mistake]
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         make()
-    assert told.value.condition == condition
-    assert named in str(told.value)
-    assert "test_checks.py" in str(told.value.where)
+    assert caught.value.condition == condition
+    assert named in str(caught.value)
+    assert "test_checks.py" in str(caught.value.where)
 
 
 def test_two_streams_of_one_name_are_refused_when_the_query_is_compiled() -> None:
     from penstock.query.compile import compiled
 
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         compiled(ps.app("x", ps.output("a", clicks()), ps.output("b", clicks())))
-    assert told.value.condition == "NAME_TAKEN"
+    assert caught.value.condition == "NAME_TAKEN"
 
 
 def test_a_key_named_twice_counts_once() -> None:

@@ -1,4 +1,4 @@
-"""The compiler: few columns, shared sub-queries, levels, and a fingerprint of the state's shape."""
+"""The compiler: few columns, shared stages, levels, and a fingerprint of the state's shape."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_several_outputs_need_is_read_once() -> None:
 
 @dataclass(frozen=True)
 class Asking(Decoder):
-    """A decoder that notes in a file which columns it is asked for: tasks have copies of it."""
+    """A decoder that notes in a file which columns are requested: tasks have copies of it."""
 
     inner: Decoder
     notes: Path
@@ -89,23 +89,23 @@ class Asking(Decoder):
         return self.inner.decode(chunk, columns)
 
 
-def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path, tmp_path: Path) -> None:
+def test_the_decoder_decodes_the_needed_columns_only(state: Path, tmp_path: Path) -> None:
     decoder = Asking(ps.json_lines(COLUMNS), tmp_path / "notes")
     events = ps.stream("clicks", ListLog([LINE]), decoder, time="time")
     run_inline(ps.app("x", ps.output("out", events.key_by("user").window("1s").sum("bytes"))), state)
     assert [json.loads(line) for line in decoder.notes.open()] == [["bytes", "time", "user"]]
 
 
-# -- sub-queries and levels -----------------------------------------------------------------------------
+# -- stages and levels ----------------------------------------------------------------------------------
 
 
-def test_a_stateless_query_has_no_sub_query_and_no_level() -> None:
+def test_a_stateless_query_has_no_stage_and_no_level() -> None:
     made = plan(clicks().filter(col("bytes") > 1).select("user"))
     assert (made.levels, list(made.stages)) == (0, [])
     assert [(str(edge.source), str(edge.target)) for edge in made.edges] == [("scan:clicks", "out:out0")]
 
 
-def test_a_shared_input_is_one_sub_query() -> None:
+def test_a_shared_input_is_one_stage() -> None:
     counts = clicks().key_by("user").window("1s").count()
     made = plan(counts, counts.top(3), counts.filter(col("count") > 2))
     assert len(made.stages) == 1
@@ -141,7 +141,7 @@ def test_a_level_is_one_more_than_the_deepest_input() -> None:
     assert [sub.id for sub in made.at_level(1)] == ["1-last-n", "4-time-window-aggregate"]
 
 
-def test_a_sub_query_waits_for_every_stream_it_reads() -> None:
+def test_a_stage_waits_for_every_stream_it_reads() -> None:
     both = clicks("a").union(clicks("b")).key_by("user").window("1s").count()
     made = plan(both.key_by("user").last(2, "count"))
     assert [sub.streams for sub in made.stages.values()] == [("a", "b"), ("a", "b")]
@@ -164,7 +164,7 @@ print(plan(query()).fingerprint)
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     root = Path(__file__).parent.parent.parent
-    told = {
+    fingerprints = {
         subprocess.run(
             [sys.executable, "-c", FINGERPRINT],
             capture_output=True,
@@ -175,7 +175,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert told == {plan(query()).fingerprint}
+    assert fingerprints == {plan(query()).fingerprint}
 
 
 def test_filters_and_maps_may_change_under_a_state() -> None:

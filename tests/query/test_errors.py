@@ -24,7 +24,7 @@ def test_only_a_stream_itself_has_late_events() -> None:
         clicks().filter(col("n") > 0).late()
 
 
-def test_a_function_that_drops_columns_is_told(tmp_path: Path) -> None:
+def test_a_function_that_drops_columns_is_an_error(tmp_path: Path) -> None:
     def dropping(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.drop("user") if frame.height else frame
 

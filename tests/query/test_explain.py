@@ -1,4 +1,4 @@
-"""Explain tells every form of a query, and what it tells is read off the plan."""
+"""Explain shows every form of a query, as the plan has it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.query.explain import FORMS, explained
+from penstock.query.explain import FORMER_FORMS, FORMS, explain_app
 
 
 def shop(directory: str = "out") -> ps.App:
@@ -31,13 +31,13 @@ def shop(directory: str = "out") -> ps.App:
     )
 
 
-def told(form: str, app: ps.App | None = None) -> str:
+def text_of(form: str, app: ps.App | None = None) -> str:
     """A form's text, with the numbers of this file's lines left out."""
-    return re.sub(r"test_explain\.py:\d+", "LINE", explained(app or shop())[form])
+    return re.sub(r"test_explain\.py:\d+", "LINE", explain_app(app or shop())[form])
 
 
 def test_as_written_is_a_tree_from_each_output_to_its_stream_with_the_users_lines() -> None:
-    assert told("as written") == "\n".join(
+    assert text_of("as written") == "\n".join(
         [
             "output top                                                   LINE",
             "to out/top/epoch-*.jsonl",
@@ -61,23 +61,23 @@ def test_as_written_is_a_tree_from_each_output_to_its_stream_with_the_users_line
 
 
 def test_the_logical_form_names_every_node_once_with_its_columns() -> None:
-    text = told("logical")
+    text = text_of("logical")
     assert text.count("stream clicks") == 1
     assert "#3 last 3 of path per session  <- #2\n   session String, path [String]" in text
     assert "output top <- #6" in text
     assert "output total <- #7" in text
 
 
-def test_the_optimised_form_tells_what_is_not_decoded_and_what_is_reduced_before_it_travels() -> None:
-    text = told("optimised")
+def test_the_optimised_form_shows_what_is_not_decoded_and_what_is_reduced_before_the_exchange() -> None:
+    text = text_of("optimised")
     assert "stream clicks: reads 5 of 12 columns: time, path, status, bytes, session" in text
     assert "never decoded: host, ident, user, method, protocol, referer, agent" in text
     assert "reduce before the exchange: count(*) as count per pattern over running, every 10s" in text
     assert "send path, session" in text
 
 
-def test_sub_queries_tell_why_they_are_cut_and_what_they_are_exchanged_by() -> None:
-    text = told("sub-queries")
+def test_stages_show_why_they_are_cut_and_what_they_are_exchanged_by() -> None:
+    text = text_of("stages")
     assert "scan of clicks (level 0)" in text
     assert "cut: it keeps state per session, so all rows of the same session must meet in one slice" in text
     assert "exchange by session" in text
@@ -86,7 +86,7 @@ def test_sub_queries_tell_why_they_are_cut_and_what_they_are_exchanged_by() -> N
 
 
 def test_spark_stages_follow_an_epoch_from_the_scan_to_the_commit() -> None:
-    assert told("spark stages") == "\n".join(
+    assert text_of("spark stages") == "\n".join(
         [
             "stage 0  scan: read, decode, first steps of clicks",
             "         a task per core, over spans",
@@ -114,11 +114,16 @@ def test_a_query_without_memory_has_no_exchange() -> None:
 
     rows = ps.stream("clicks", ps.generated(total=1, live=False), ps.combined_log(), time="time")
     app = ps.app("plain", ps.output("all", rows.map_batches(loud), ps.jsonl("out")))
-    assert "nothing is exchanged" in told("sub-queries", app)
-    assert "call loud on each batch" in told("optimised", app)
-    assert "exchange" not in told("spark stages", app)
+    assert "nothing is exchanged" in text_of("stages", app)
+    assert "call loud on each batch" in text_of("optimised", app)
+    assert "exchange" not in text_of("spark stages", app)
+
+
+def test_a_form_may_have_its_former_name() -> None:
+    assert set(FORMER_FORMS.values()) <= set(FORMS)
+    assert not set(FORMER_FORMS) & set(FORMS)
 
 
 def test_there_is_a_text_for_every_form_and_building_it_touches_nothing(tmp_path: Path) -> None:
-    assert tuple(explained(shop(str(tmp_path / "out")))) == FORMS
+    assert tuple(explain_app(shop(str(tmp_path / "out")))) == FORMS
     assert not (tmp_path / "out").exists()

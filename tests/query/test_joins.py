@@ -1,4 +1,4 @@
-"""What a join makes of its sides' columns, what is refused and how, and what a plan says of it."""
+"""What a join makes of its sides' columns, what is refused and how, and what the plan has of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock import col
 from penstock.errors import UserError
 from penstock.operators.interval_join import IntervalJoin
 from penstock.query.compile import compiled
-from penstock.query.explain import explained
+from penstock.query.explain import explain_app
 from penstock.query.joins import KeyedJoins
 from penstock.testing.list_log import ListLog
 
@@ -30,17 +30,17 @@ def bills() -> ps.Stream:
     return ps.stream("bills", ListLog([]), ps.json_lines(BILLS), time="at")
 
 
-def join(**said: Any) -> ps.Stream:
-    return calls().key_by("src").join(bills().key_by("caller"), **said)
+def join(**arguments: Any) -> ps.Stream:
+    return calls().key_by("src").join(bills().key_by("caller"), **arguments)
 
 
-def lookup(**said: Any) -> ps.Stream:
-    return calls().key_by("src").lookup(bills().key_by("caller"), **said)
+def lookup(**arguments: Any) -> ps.Stream:
+    return calls().key_by("src").lookup(bills().key_by("caller"), **arguments)
 
 
-def with_itself(**said: Any) -> ps.Stream:
+def with_itself(**arguments: Any) -> ps.Stream:
     sources = calls().key_by("src")
-    return sources.join(sources, **said)
+    return sources.join(sources, **arguments)
 
 
 def test_right_columns_whose_names_are_taken_get_a_suffix() -> None:
@@ -151,14 +151,14 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
+def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
     condition, named, make = MISTAKES[mistake]
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         make()
-    assert told.value.condition == condition
-    assert named in str(told.value)
+    assert caught.value.condition == condition
+    assert named in str(caught.value)
     if condition != "BAD_DURATION":
-        assert "test_joins.py" in str(told.value.where)
+        assert "test_joins.py" in str(caught.value.where)
 
 
 def plan_of(made: ps.Stream) -> Any:
@@ -185,18 +185,18 @@ def test_what_follows_by_the_same_key_stays_in_its_slice() -> None:
     assert plan_of(lookup(broadcast=True).key_by("src").window("1s").count()).levels == 2
 
 
-def test_the_state_belongs_to_what_the_join_says() -> None:
-    def fingerprint(**said: Any) -> str:
-        return str(plan_of(join(**said)).fingerprint)
+def test_the_identity_of_state_depends_on_the_arguments_of_the_join() -> None:
+    def fingerprint(**arguments: Any) -> str:
+        return str(plan_of(join(**arguments)).fingerprint)
 
     assert fingerprint(within="1s", where=col("cost") > 1) == fingerprint(within="1s", where=col("cost") > 1)
-    said = [
+    joins = [
         {"within": "1s"},
         {"within": "2s"},
         {"within": "1s", "how": "left"},
         {"within": "1s", "where": col("cost") > 1},
     ]
-    assert len({fingerprint(**one) for one in said}) == 4
+    assert len({fingerprint(**one) for one in joins}) == 4
 
 
 def test_a_join_travels() -> None:
@@ -205,13 +205,13 @@ def test_a_join_travels() -> None:
         assert cloudpickle.loads(cloudpickle.dumps(sub.operator)) == sub.operator
 
 
-def test_explain_says_what_meets() -> None:
-    told = explained(
+def test_explain_shows_which_rows_meet() -> None:
+    forms = explain_app(
         ps.app("x", ps.output("out", join(before="1m", after="5s", where=col("paid"), how="left")))
     )
-    assert "left join on src = caller from 1m before to 5s after where" in told["logical"]
-    told = explained(ps.app("x", ps.output("out", lookup(broadcast=True))))
-    assert "left lookup on src = caller, broadcast" in told["logical"]
+    assert "left join on src = caller from 1m before to 5s after where" in forms["logical"]
+    forms = explain_app(ps.app("x", ps.output("out", lookup(broadcast=True))))
+    assert "left lookup on src = caller, broadcast" in forms["logical"]
 
 
 def test_equal_joins_are_computed_once() -> None:

@@ -51,7 +51,7 @@ def test_totals_are_those_of_plain_python(
             assert max(part[4] for part in parts if part[1]) == max(known)
 
 
-def test_numbers_that_cannot_be_added_are_told() -> None:
+def test_columns_whose_sums_may_overflow_are_found() -> None:
     assert can_be_summed(pl.Series([1, None, -5]))
     assert can_be_summed(pl.Series([None], dtype=pl.Int64))
     assert not can_be_summed(pl.Series([2**62, 1]))
@@ -66,5 +66,5 @@ def test_keys_of_several_batches_are_one_dictionary() -> None:
     both = concat_keys(["k0", "k1"], [first, second])
     (_, one), (start, other) = both.parts
     codes = np.concatenate([np.sort(one.codes(3)), other.codes(1) + start])
-    told = list(zip(*both.decode(codes), strict=True))
-    assert sorted(map(str, told)) == sorted(map(str, [("x", 1), (None, 1), ("y", 2), ("z", 9)]))
+    keys = list(zip(*both.decode(codes), strict=True))
+    assert sorted(map(str, keys)) == sorted(map(str, [("x", 1), (None, 1), ("y", 2), ("z", 9)]))

@@ -1,4 +1,4 @@
-"""A query drawn and its strategies counted."""
+"""A query drawn and its strategies count_operators."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock import col
 from penstock.cli.commands import app as cli
 from penstock.errors import UserError
 from penstock.query.compile import compiled
-from penstock.query.picture import picture
-from penstock.query.strategies import Cluster, counted, strategies
+from penstock.query.picture import draw_plan
+from penstock.query.strategies import Cluster, count_operators, strategies
 
 APP = """
 import penstock as ps
@@ -33,7 +33,7 @@ def shop() -> ps.App:
 
 
 def test_a_picture_is_whole_and_names_every_part() -> None:
-    drawn = picture(compiled(shop()))
+    drawn = draw_plan(compiled(shop()))
     root = ElementTree.fromstring(drawn)
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     for part in (
@@ -52,7 +52,7 @@ def test_a_picture_is_whole_and_names_every_part() -> None:
 def test_the_seeds_cost_model() -> None:
     """StreamCloud's Figure 1: six operators, two of them stateful, on 90 nodes."""
     app = shop()
-    assert counted(app) == (6, 3)
+    assert count_operators(app) == (6, 3)
     found = {s.name: (s.subclusters, s.fan_out, s.hops, s.cost) for s in strategies(app, Cluster(90, 1000))}
     assert found == {
         "query-cloud": (1, 90 * 89, 3, 90 * 89 + 3000),
@@ -69,10 +69,10 @@ def test_a_cluster_without_nodes_is_refused() -> None:
 def test_the_command_draws_and_counts(tmp_path: Path) -> None:
     (tmp_path / "shown.py").write_text(APP)
     drawn = tmp_path / "query.svg"
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli, ["explain", str(tmp_path / "shown.py"), "--svg", str(drawn), "--strategies", "--nodes", "8"]
     )
-    assert told.exit_code == 0, told.output
-    assert "operator-set-cloud" in told.output
-    assert "on 8 nodes" in told.output
+    assert result.exit_code == 0, result.output
+    assert "operator-set-cloud" in result.output
+    assert "on 8 nodes" in result.output
     ElementTree.fromstring(drawn.read_text())

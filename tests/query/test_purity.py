@@ -136,9 +136,9 @@ def test_a_slow_function_is_called_once_and_not_waited_for(seconds: float) -> No
         over.wait(seconds)
         return values
 
-    began = time.monotonic()
+    started = time.monotonic()
     assert "x" in clicks().map(x=col("n").map_batches(waiting, return_dtype=pl.Int64)).columns
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - started < 20
     over.set()
     assert len([size for size in sizes if size]) <= 1
 

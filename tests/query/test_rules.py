@@ -1,4 +1,4 @@
-"""The optimizer's rules: each does what it says, and none changes an answer."""
+"""The optimizer's rules: each does its work, and none changes a result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.query.edges import EdgeSource
 from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL
-from penstock.query.rules.merge_steps import merged
+from penstock.query.rules.merge_steps import merge
 from penstock.query.rules.push_filters import push_filters
 from penstock.query.rules.share_equal import share_equal
 from penstock.query.steps import FilterStep, MapStep, MergedStep
@@ -82,7 +82,7 @@ def test_steps_that_differ_stay_two(other: object) -> None:
     assert len(compiled(app(first, other(events))).stages) == 2  # type: ignore[operator]
 
 
-def test_long_lists_that_print_alike_are_told_apart() -> None:
+def test_long_lists_with_the_same_text_are_different() -> None:
     events = clicks()
     first, second = (
         events.filter(col("bytes").is_in([*range(1000), last])).key_by("user").window("5s").count()
@@ -157,9 +157,9 @@ def test_neighbouring_filters_are_one_pass_and_so_are_maps_that_do_not_need_each
 def test_a_map_that_needs_the_one_before_or_replaces_it_waits_for_it() -> None:
     origin = clicks().node.origin
     first = MapStep((("a", col("bytes")),), origin)
-    assert merged((first, MapStep((("b", col("a")),), origin)))[1:] != ()
-    assert len(merged((first, MapStep((("a", col("user")),), origin)))) == 2
-    assert len(merged((first, FilterStep(col("a") > 1, origin)))) == 2
+    assert merge((first, MapStep((("b", col("a")),), origin)))[1:] != ()
+    assert len(merge((first, MapStep((("a", col("user")),), origin)))) == 2
+    assert len(merge((first, FilterStep(col("a") > 1, origin)))) == 2
 
 
 def test_a_failure_in_a_merged_step_names_the_line_that_failed(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_no_rule_changes_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for report in run_inline(everything(), tmp_path / folder, epoch_units=40, slices=3):
             for name, frame in report.rows.items():
                 found.setdefault(name, []).extend(frame.rows())
-        return {name: sorted(told, key=str) for name, told in found.items()}
+        return {name: sorted(rows, key=str) for name, rows in found.items()}
 
     optimised = rows("optimised")
     assert len(optimised) == 3

@@ -1,4 +1,4 @@
-"""A service on the inline engine, its events given out by the test, and what tests ask of it."""
+"""A service on the inline engine whose epochs the test runs, and an HTTP client for it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def site(
 
 
 def until(what: Callable[[], Any], seconds: float = 20) -> Any:
-    """What comes of a question, as soon as that is something."""
+    """Return the first result of a function that is true, within a deadline."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := what():

@@ -91,7 +91,7 @@ def test_source_becomes_a_job_and_is_altered_by_the_next(allowed: tuple[Serving,
         ("/jobs/seen/code", SOURCE, {}, 422, "JOB_OF_SQL"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_a_mistake_is_a_problem(
     path: str,
     source: str,
     more: dict[str, str],
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told(
     assert (answer.status_code, answer.json()["condition"]) == (status, condition), answer.text
 
 
-def test_the_same_request_is_done_once_and_a_check_changes_nothing(
+def test_the_same_request_is_executed_once_and_a_check_changes_nothing(
     allowed: tuple[Serving, PushedLog],
 ) -> None:
     url, key = allowed[0].url, {"idempotency-key": "one"}

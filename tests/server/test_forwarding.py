@@ -1,4 +1,4 @@
-"""What belongs to another coordinator goes there; what is sent again is done once."""
+"""Requests about jobs of another coordinator are forwarded; commands that are sent again are executed once."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ TOKEN = "a token of some length"
 
 @dataclass
 class Fixed:
-    """Coordinators of whom a test says who carries a job: one after the other, the last for ever."""
+    """Coordinators with a fixed sequence of managers of every job; the last one stays."""
 
     me: Coordinator
-    carriers: list[Coordinator] = field(default_factory=list)
-    asked: int = 0
+    managers: list[Coordinator] = field(default_factory=list)
+    lookups: int = 0
 
     def carrier(self, job: str) -> Coordinator:
-        self.asked += 1
-        return self.carriers.pop(0) if len(self.carriers) > 1 else self.carriers[0]
+        self.lookups += 1
+        return self.managers.pop(0) if len(self.managers) > 1 else self.managers[0]
 
 
 @contextmanager
@@ -52,8 +52,8 @@ def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tup
         yield service, server.url
 
 
-def _spread(service: Service, me: str, *carriers: Coordinator) -> Fixed:
-    fixed: Any = Fixed(Coordinator(me, ""), list(carriers))
+def _share_jobs(service: Service, me: str, *managers: Coordinator) -> Fixed:
+    fixed: Any = Fixed(Coordinator(me, ""), list(managers))
     service.forwarding.coordinators = fixed
     return fixed  # type: ignore[no-any-return]
 
@@ -63,12 +63,14 @@ def _by(response: httpx.Response) -> str:
     return str(response.headers["penstock-coordinator"])
 
 
-def test_each_page_about_a_job_is_answered_by_its_master(state: Path) -> None:
+def test_each_page_about_a_job_is_answered_by_its_manager(state: Path) -> None:
     with kit.site(state, events=30) as site, other(site, state) as (service, there):
         here = site.running.service
         away, me = Coordinator("there", there), Coordinator("here", site.url)
-        _spread(here, "here", away)
-        _spread(service, "there", me)  # each thinks that it is the other's: it goes one way and no further
+        _share_jobs(here, "here", away)
+        _share_jobs(
+            service, "there", me
+        )  # each thinks that it is the other's: it goes one way and no further
         http = site.http
         assert _by(http.post("/sql", json={"sql": "PAUSE JOB pages"})) == "there"
         assert _by(http.post("/sql", content="RESUME JOB pages", headers=_SQL)) == "there"
@@ -98,20 +100,20 @@ def test_each_page_about_a_job_is_answered_by_its_master(state: Path) -> None:
 _SQL = {"content-type": "application/sql"}
 
 
-def test_a_carrier_that_is_gone_is_followed_by_the_next(state: Path) -> None:
+def test_a_manager_that_is_gone_is_followed_by_the_next(state: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = Coordinator("gone", f"http://127.0.0.1:{free.getsockname()[1]}")
     with kit.site(state, events=30) as site, other(site, state) as (service, there):
-        fixed = _spread(site.running.service, "here", gone, gone, Coordinator("there", there))
-        _spread(service, "there", Coordinator("there", there))
+        fixed = _share_jobs(site.running.service, "here", gone, gone, Coordinator("there", there))
+        _share_jobs(service, "there", Coordinator("there", there))
         assert _by(site.http.post("/jobs/pages/pause")) == "there"
-        assert fixed.asked == 3
-        _spread(site.running.service, "here", gone)
-        assert _by(site.http.get("/jobs/pages/answer")) == "here", "a question does not wait"
+        assert fixed.lookups == 3
+        _share_jobs(site.running.service, "here", gone)
+        assert _by(site.http.get("/jobs/pages/answer")) == "here", "a read does not wait"
 
 
-def test_a_carrier_that_never_answers_does_not_stop_a_command(
+def test_a_manager_that_never_responds_does_not_stop_a_command(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "MAX_FORWARD_SECONDS", 0.3)
@@ -120,29 +122,29 @@ def test_a_carrier_that_never_answers_does_not_stop_a_command(
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         stuck = Coordinator("stuck", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        _spread(site.running.service, "here", stuck)
+        _share_jobs(site.running.service, "here", stuck)
         response = site.http.post("/jobs/pages/pause")
         assert _by(response) == "here"
         assert site.get("/jobs/pages")["life"] == "paused"
 
 
-def test_a_carrier_with_another_token_does_not_stop_a_command(state: Path) -> None:
+def test_a_manager_with_another_token_does_not_stop_a_command(state: Path) -> None:
     with (
         kit.site(state, token=TOKEN, events=30) as site,
         other(site, state, token="another token of some length") as (_, there),
     ):
-        _spread(site.running.service, "here", Coordinator("there", there))
+        _share_jobs(site.running.service, "here", Coordinator("there", there))
         assert _by(site.http.post("/jobs/pages/pause")) == "here"
 
 
-def test_a_token_is_passed_on(state: Path) -> None:
+def test_a_token_is_forwarded(state: Path) -> None:
     with kit.site(state, token=TOKEN, events=30) as site, other(site, state, token=TOKEN) as (service, there):
-        _spread(site.running.service, "here", Coordinator("there", there))
-        _spread(service, "there", Coordinator("there", there))
+        _share_jobs(site.running.service, "here", Coordinator("there", there))
+        _share_jobs(service, "there", Coordinator("there", there))
         assert _by(site.http.post("/jobs/pages/pause")) == "there"
 
 
-def test_a_request_that_is_sent_again_is_done_once(state: Path) -> None:
+def test_a_request_that_is_sent_again_is_executed_once(state: Path) -> None:
     with kit.site(state) as site:
         key = {"idempotency-key": "k1"}
         first = site.http.post("/jobs/pages/pause", headers=key).json()

@@ -1,4 +1,4 @@
-"""Whatever is sent, the service answers it as a mistake of the sender's, and goes on."""
+"""Whatever is sent, the service reports a mistake of the sender, and continues."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ connectors = st.fixed_dictionaries(
     into=st.lists(connectors, max_size=2),
     values=st.dictionaries(words, values, max_size=3),
 )
-def test_a_job_of_any_body_is_one_statement_that_says_the_same(
+def test_a_job_of_any_body_is_one_statement_with_the_same_meaning(
     name: str, query: str, into: Any, values: Any
 ) -> None:
     try:
@@ -110,7 +110,7 @@ def test_a_job_of_any_body_is_one_statement_that_says_the_same(
     columns=st.dictionaries(texts, texts | st.sampled_from(["STRING", "BIGINT"]), max_size=3),
     lateness=st.none() | texts | st.just("5s"),
 )
-def test_a_stream_of_any_body_is_one_statement_that_says_the_same(
+def test_a_stream_of_any_body_is_one_statement_with_the_same_meaning(
     name: str, log: Any, columns: Any, lateness: Any
 ) -> None:
     body = {"name": name, "log": log, "format": {"columns": columns}, "lateness": lateness}
@@ -151,7 +151,7 @@ def operations() -> list[Any]:
 
 
 @pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
-def test_every_page_is_as_the_openapi_says(operation: Any, site: kit.Site) -> None:
+def test_every_page_matches_the_openapi_description(operation: Any, site: kit.Site) -> None:
     checks = [not_a_server_error, response_schema_conformance, status_code_conformance]
 
     @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))

@@ -30,7 +30,7 @@ def test_a_body_that_is_too_large_is_refused(site: kit.Site) -> None:
     assert reply["condition"] == "BODY_TOO_LARGE"
 
 
-def test_a_body_that_does_not_say_its_length_is_counted(site: kit.Site) -> None:
+def test_a_body_without_its_length_is_counted(site: kit.Site) -> None:
     sent = 0
 
     def pieces() -> Iterator[bytes]:
@@ -126,7 +126,7 @@ def test_requests_are_logged_as_json_lines(state: Path) -> None:
     assert request["client"] == "127.0.0.1"
 
 
-def test_an_responses_body_does_not_wait_until_its_head_is_acknowledged(site: kit.Site) -> None:
+def test_the_body_of_a_response_does_not_wait_until_its_head_is_acknowledged(site: kit.Site) -> None:
     """With Nagle's algorithm it does: for the 40 ms that a client may take for that."""
     site.get("/health")
     port = int(site.url.rpartition(":")[2])

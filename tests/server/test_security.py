@@ -1,4 +1,4 @@
-"""Who is let in, and what may be said from outside."""
+"""Who may use the service, and what statements over HTTP may name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events over HTTP into a segment log: on disk when answered, once however often they are sent, also through kills."""
+"""Events over HTTP into a segment log: on disk before the response, and once, also through kills."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _process(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_a_client_goes_on_through_kills_and_the_log_has_every_event_once(tmp_path: Path) -> None:
+def test_a_client_continues_through_kills_and_the_log_has_every_event_once(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])

@@ -124,13 +124,13 @@ def test_a_job_that_is_dropped_ends_its_subscriptions(state: Path) -> None:
         last = next(found)
         assert (last["kind"], last["reason"]) == ("dropped", "job_dropped")
         assert next(found, None) is None
-        with subscribed(site) as anew:
-            next(anew)
+        with subscribed(site) as reconnected:
+            next(reconnected)
             site.epochs(1)
-            assert next(anew)["rows"][0].keys() == {"page"}
+            assert next(reconnected)["rows"][0].keys() == {"page"}
 
 
-def test_a_service_that_ends_says_so(state: Path) -> None:
+def test_a_service_that_ends_reports_it(state: Path) -> None:
     with kit.site(state, kit.ALL) as site, subscribed(site) as found:
         next(found)
         site.epochs(1)
@@ -139,7 +139,9 @@ def test_a_service_that_ends_says_so(state: Path) -> None:
         assert next(found)["reason"] == "ending"
 
 
-def test_what_is_no_longer_kept_is_told_and_not_skipped(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_no_longer_retained_are_reported_and_not_skipped(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Results.__init__
 
     def few(self: Results, directory: Path, kept: int = 10) -> None:

@@ -74,10 +74,10 @@ def run(text: str, names: Names | Sequence[Row], **names_around: Any) -> list[Ro
     """The rows of a query, times as seconds."""
     scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
     stream = plan_select(select(text), scope)
-    return answers(stream)
+    return collect_rows(stream)
 
 
-def answers(stream: ps.Stream) -> list[Row]:
+def collect_rows(stream: ps.Stream) -> list[Row]:
     sink = ListSink()
     with tempfile.TemporaryDirectory() as state:
         run_inline(ps.app("test", ps.output("rows", stream, sink)), Path(state) / "state", buckets=4)

@@ -1,4 +1,4 @@
-"""CREATE STREAM and INTO make what the Python API would, or say what is wrong and where."""
+"""CREATE STREAM and INTO build what the Python API would, or fail with the position of the fault."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from penstock.sql.connectors import build_stream
 from penstock.sql.parse import parse
 from penstock.sql.select import plan_select
 from penstock.sql.statements import CreateStream
-from tests.sql.harness import Names, answers, run, select
+from tests.sql.harness import Names, collect_rows, run, select
 
 QUERY = (
     "SELECT product, SUM(clicks_count) FROM * WHERE store == `video_games' "
@@ -48,7 +48,7 @@ def test_the_query_of_the_paper_as_printed(tmp_path: Path) -> None:
     (statement,) = parse(STREAM.format(folder=tmp_path))
     assert isinstance(statement, CreateStream)
     scope = Names({"clicks": build_stream(statement)})
-    rows = answers(plan_select(select(QUERY), scope))
+    rows = collect_rows(plan_select(select(QUERY), scope))
 
     windows: dict[int, Counter[str]] = defaultdict(Counter)
     for row in history:

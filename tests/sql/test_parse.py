@@ -1,4 +1,4 @@
-"""Each statement as data, with its own slice of the text; each bad text with its place."""
+"""Each statement as data, with its own slice of the text; each bad text with its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queries answer, compared with the same computed in plain Python."""
+"""The rows of queries, compared with the same computed in plain Python."""
 
 from __future__ import annotations
 
@@ -277,21 +277,21 @@ def test_the_best_of_every_window() -> None:
         wanted.append(group)
     text = "SELECT product FROM clicks GROUP BY product {} WINDOWING 30 SECONDS"
 
-    def answered(clauses: str) -> list[str]:
+    def top_products(clauses: str) -> list[str]:
         return [row["product"] for row in run(text.format(clauses), history())]
 
     def best(key: Callable[[tuple[str, int, float]], Any], k: int) -> list[str]:
         return [one[0] for group in wanted for one in sorted(group, key=key)[:k]]
 
-    assert answered("ORDER BY SUM(price) DESC LIMIT 2") == best(lambda one: -one[2], 2)
-    assert answered("SORT BY SUM(price) LIMIT 1") == best(lambda one: one[2], 1)
-    assert answered("ORDER BY COUNT(*) DESC, product LIMIT 3") == best(lambda one: (-one[1], one[0]), 3)
-    assert answered("ORDER BY AVG(price) - 1 DESC") == best(lambda one: -one[2] / one[1], 9)
-    assert answered("HAVING COUNT(*) > 7 ORDER BY 1") == [
+    assert top_products("ORDER BY SUM(price) DESC LIMIT 2") == best(lambda one: -one[2], 2)
+    assert top_products("SORT BY SUM(price) LIMIT 1") == best(lambda one: one[2], 1)
+    assert top_products("ORDER BY COUNT(*) DESC, product LIMIT 3") == best(lambda one: (-one[1], one[0]), 3)
+    assert top_products("ORDER BY AVG(price) - 1 DESC") == best(lambda one: -one[2] / one[1], 9)
+    assert top_products("HAVING COUNT(*) > 7 ORDER BY 1") == [
         one[0] for group in wanted for one in group if one[1] > 7
     ]
-    assert answered("ORDER BY product DESC LIMIT 1") == [max(one[0] for one in group) for group in wanted]
-    assert answered("LIMIT 2") == best(lambda one: one[0], 2)
+    assert top_products("ORDER BY product DESC LIMIT 1") == [max(one[0] for one in group) for group in wanted]
+    assert top_products("LIMIT 2") == best(lambda one: one[0], 2)
 
 
 def test_ties_are_ordered_by_the_keys_that_are_named() -> None:

@@ -1,4 +1,4 @@
-"""What is refused while a query is planned: the condition, the place, and a hint."""
+"""Queries that are refused while they are planned: the condition, the position, and a hint."""
 
 from __future__ import annotations
 

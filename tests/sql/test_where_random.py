@@ -1,4 +1,4 @@
-"""Random conditions: each query's rows are those for which a small evaluator with three truth values says yes."""
+"""Random conditions: the rows are those for which a small evaluator with three truth values returns true."""
 
 from __future__ import annotations
 

@@ -138,7 +138,9 @@ def taxi(task: Task) -> Rows:
     )
     places = [col(f"{end}_{way}") for end in ("pickup", "dropoff") for way in ("lon", "lat")]
     good = [place != 0 for place in places] + [col("from_500").is_not_null(), col("to_500").is_not_null()]
-    routes = trips.filter(pl.all_horizontal(*good)).key_by().apply_rows(best_routes, taxi_app.TOLD, NO_ROUTES)
+    routes = (
+        trips.filter(pl.all_horizontal(*good)).key_by().apply_rows(best_routes, taxi_app.RANKED, NO_ROUTES)
+    )
     rows = written(task, routes)
     # end taxi
     times = (col(name).dt.strftime("%Y-%m-%d %H:%M:%S") for name in ("pickup", "dropoff"))

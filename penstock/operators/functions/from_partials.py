@@ -1,6 +1,6 @@
 """Aggregate rows that are partial aggregates already, because the sender has reduced its events.
 
-The result is the same as the function's own on the events. See `query/reduced.py`.
+The result is the same as the function's own on the events. See `query/reduction_plan.py`.
 """
 
 from __future__ import annotations

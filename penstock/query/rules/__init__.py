@@ -1,6 +1,6 @@
-"""The optimizer's rules: pure functions, in the order they are applied.
+"""The rules of the optimizer: pure functions, in the order in which they are applied.
 
-`LOGICAL` rules make an app of an app, `PHYSICAL` rules a plan of a plan. Each leaves the answers as they are.
+`LOGICAL` rules rewrite an app, `PHYSICAL` rules a plan. None changes results.
 """
 
 from __future__ import annotations

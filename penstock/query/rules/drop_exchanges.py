@@ -1,7 +1,7 @@
-"""Drop exchanges: rows that lie where the next operator wants them already stay in their slice.
+"""Drop exchanges between operators with the same keys: the rows stay in their slice.
 
-An operator's rows lie by its keys. If the next one takes the same columns as its keys, untouched in between, and
-nothing else keeps it from running in the same stage, it does, and the edge between them is a hand-over.
+An operator's rows are partitioned by its keys. If the next one has the same keys, computed by no step in between, and
+nothing else delays it to a later level, it runs in the same level, and the edge between them is a forward edge.
 """
 
 from __future__ import annotations
@@ -17,42 +17,40 @@ from penstock.query.steps import ExplodeStep, FunctionStep, KeepStep, MapStep, M
 
 
 def drop_exchanges(plan: Plan) -> Plan:
-    """Levels as low as they can be, and the edges that need no exchange marked."""
+    """Give each stage the lowest possible level, and mark the edges that need no exchange."""
     stages: dict[str, Stage] = {}
-    for sub in plan.stages.values():  # those read come before those who read
+    for stage in plan.stages.values():  # sources come before their readers
         level = 1
-        for edge in plan.edges_to(sub.id):
+        for edge in plan.edges_to(stage.id):
             if edge.source.stage is not None:
-                step = 0 if _stays(plan, edge.source.stage, edge) else 1
+                step = 0 if _keeps_partitioning(plan, edge.source.stage, edge) else 1
                 level = max(level, stages[edge.source.stage].level + step)
             level = max(level, plan.job_levels.get(edge.source, 0) + 1)
-        stages[sub.id] = replace(sub, level=level)
+        stages[stage.id] = replace(stage, level=level)
 
-    def forward(edge: Edge) -> bool:
+    def is_forward(edge: Edge) -> bool:
         source, target = edge.source.stage, edge.target.stage
-        if source is None or target is None:
-            return False
-        return stages[source].level == stages[target].level
+        return source is not None and target is not None and stages[source].level == stages[target].level
 
-    edges = tuple(replace(edge, forward=forward(edge)) for edge in plan.edges)
-    levels = max((sub.level for sub in stages.values()), default=0)
+    edges = tuple(replace(edge, forward=is_forward(edge)) for edge in plan.edges)
+    levels = max((stage.level for stage in stages.values()), default=0)
     return replace(plan, stages=stages, edges=edges, levels=levels)
 
 
-def _stays(plan: Plan, before: str, edge: Edge) -> bool:
-    """Whether the rows of an edge lie where they are wanted."""
-    source, target = plan.stages[before], plan.stages[edge.target.name]
-    given, wanted = source.operator.partitioning, target.route(edge.port)
-    if not given or not isinstance(wanted, ByKey) or source.route() != wanted:
+def _keeps_partitioning(plan: Plan, source_id: str, edge: Edge) -> bool:
+    """Whether the rows of an edge are partitioned as its target needs them."""
+    source, target = plan.stages[source_id], plan.stages[edge.target.name]
+    keys, route = source.operator.partitioning, target.route(edge.port)
+    if not keys or not isinstance(route, ByKey) or source.route() != route:
         return False
-    return given == wanted.keys and not any(_touches(step, given) for step in edge.steps)
+    return keys == route.keys and not any(_changes(step, keys) for step in edge.steps)
 
 
-def _touches(step: Step, keys: tuple[str, ...]) -> bool:
+def _changes(step: Step, keys: tuple[str, ...]) -> bool:
     """Whether a step may change the values of these columns."""
     match step:
         case MergedStep():
-            return any(_touches(part, keys) for part in step.parts)
+            return any(_changes(part, keys) for part in step.parts)
         case MapStep():
             return any(name in keys and not expr.meta.eq(pl.col(name)) for name, expr in step.columns)
         case FunctionStep():

@@ -1,4 +1,4 @@
-"""Merge adjacent stateless steps: filters become one pass over the rows, and so do maps that do not need each other."""
+"""Merge adjacent filters into one pass over the rows, and adjacent maps that do not read each other's columns."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from penstock.query.steps import FilterStep, MapStep, MergedStep, Step
 
 
 def merge_steps(plan: Plan) -> Plan:
-    """Every edge with as few passes over its rows as can be."""
-    return replace(plan, edges=tuple(replace(edge, steps=merged(edge.steps)) for edge in plan.edges))
+    return replace(plan, edges=tuple(replace(edge, steps=merge(edge.steps)) for edge in plan.edges))
 
 
-def merged(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Neighbours that can be done in one go, in one step each."""
-    groups: list[list[FilterStep | MapStep]] = []
-    found: list[Step | list[FilterStep | MapStep]] = []
+def merge(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps, with neighbours merged where possible."""
+    groups: list[list[Step]] = []
     for step in steps:
-        group = groups[-1] if groups and found and found[-1] is groups[-1] else None
-        if isinstance(step, FilterStep | MapStep):
-            if group is not None and _together(group, step):
-                group.append(step)
-                continue
-            groups.append([step])
-            found.append(groups[-1])
+        if groups and _can_merge(groups[-1], step):
+            groups[-1].append(step)
         else:
-            found.append(step)
-    return tuple(
-        (MergedStep(tuple(part)) if len(part) > 1 else part[0]) if isinstance(part, list) else part
-        for part in found
-    )
+            groups.append([step])
+    return tuple(group[0] if len(group) == 1 else MergedStep(_mergeable(group)) for group in groups)
 
 
-def _together(group: list[FilterStep | MapStep], step: FilterStep | MapStep) -> bool:
+def _can_merge(group: list[Step], step: Step) -> bool:
     if isinstance(step, FilterStep):
         return isinstance(group[0], FilterStep)
-    made = {name for before in group if isinstance(before, MapStep) for name, _ in before.columns}
-    used = {root for _, expr in step.columns for root in expr.meta.root_names()}
-    return isinstance(group[0], MapStep) and not made & (used | {name for name, _ in step.columns})
+    if not isinstance(step, MapStep) or not isinstance(group[0], MapStep):
+        return False
+    computed = {name for before in group if isinstance(before, MapStep) for name, _ in before.columns}
+    read = {root for _, expr in step.columns for root in expr.meta.root_names()}
+    return not computed & (read | {name for name, _ in step.columns})
+
+
+def _mergeable(group: list[Step]) -> tuple[FilterStep | MapStep, ...]:
+    return tuple(step for step in group if isinstance(step, FilterStep | MapStep))

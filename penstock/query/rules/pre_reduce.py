@@ -1,4 +1,4 @@
-"""Pre-reduce: where an operator can merge rows, their senders do so before the rows travel."""
+"""Pre-reduce: if an operator can merge rows, their senders merge them before the exchange."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from penstock.query.physical import Plan
 
 
 def pre_reduce(plan: Plan) -> Plan:
-    """Edges to operators whose input can be merged say so."""
-
     def reduces(edge: Edge) -> bool:
-        sub = plan.stage_of(edge.target)
-        return sub is not None and sub.operator.can_pre_reduce
+        stage = plan.stage_of(edge.target)
+        return stage is not None and stage.operator.can_pre_reduce
 
     return replace(plan, edges=tuple(replace(edge, reduce=reduces(edge)) for edge in plan.edges))

@@ -1,4 +1,4 @@
-"""Share equal sub-plans: steps that say the same of the same rows become one, so they are computed once."""
+"""Share equal sub-plans: equal steps on the same rows become one node, which is computed once."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ from penstock.query.logical import App, Node, Source, rewrite_app
 
 
 def share_equal(app: App) -> App:
-    """One node for all that are equal in kind, parameters and inputs."""
-    known: dict[Hashable, Node] = {}
-
-    def shared(node: Node) -> Node:
-        return known.setdefault(meaning(node), node)
-
-    return rewrite_app(app, shared)
+    nodes: dict[Hashable, Node] = {}
+    return rewrite_app(app, lambda node: nodes.setdefault(_node_key(node), node))
 
 
-def meaning(node: Node) -> Hashable:
-    """What tells a node from others: its kind, what it says, its columns and the very nodes it reads."""
+def _node_key(node: Node) -> Hashable:
+    """Equal for nodes of the same kind with equal settings and columns that read the very same nodes."""
     if isinstance(node, Source):
         return node
-    said = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
-    del said["origin"]
-    return (type(node), *((name, form(value)) for name, value in said.items()))
+    settings = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    del settings["origin"]
+    return (type(node), *((name, value_key(value)) for name, value in settings.items()))
 
 
-def form(value: Any) -> Hashable:
-    """A value as something that is equal for equal values. What cannot be compared is equal to itself alone."""
+def value_key(value: Any) -> Hashable:
+    """Equal for equal values. A value that cannot be compared equals itself alone."""
     if isinstance(value, Node):
         return id(value)
     if isinstance(value, pl.Expr):
@@ -40,12 +35,12 @@ def form(value: Any) -> Hashable:
         except pl.exceptions.PolarsError:
             return id(value)
     if isinstance(value, tuple | list):
-        return tuple(form(item) for item in value)
+        return tuple(value_key(item) for item in value)
     if isinstance(value, Mapping):
-        return tuple((key, form(item)) for key, item in value.items())
+        return tuple((key, value_key(item)) for key, item in value.items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        return (type(value), *((field.name, form(getattr(value, field.name))) for field in fields))
+        return (type(value), *((field.name, value_key(getattr(value, field.name))) for field in fields))
     if isinstance(value, str | int | float | bool | bytes | None | pl.DataType):
         return (type(value), value)
     return id(value)

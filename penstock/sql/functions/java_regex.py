@@ -62,9 +62,9 @@ class _Translation:
         return self.text[self.place : self.place + many]
 
     def take(self, many: int = 1) -> str:
-        taken = self.peek(many)
+        text = self.peek(many)
         self.place += many
-        return taken
+        return text
 
 
 def translate_regex(args: Arguments, at: int) -> str:
@@ -169,14 +169,14 @@ def _escape(translation: _Translation, inside: bool) -> None:
 
 
 def _property(translation: _Translation, sign: str, inside: bool) -> None:
-    named = re.match(r"\{(\w+)\}|(\w)", translation.text[translation.place :])
-    if named is None:
+    match = re.match(r"\{(\w+)\}|(\w)", translation.text[translation.place :])
+    if match is None:
         raise translation.args.error(translation.at, "a regular expression")
-    translation.take(named.end())
-    name = named[1] or named[2]
+    translation.take(match.end())
+    name = match[1] or match[2]
     if name in _POSIX:
-        taken = _POSIX[name]
-        translation.out.append(f"[^{taken}]" if sign == "P" else taken if inside else f"[{taken}]")
+        members = _POSIX[name]
+        translation.out.append(f"[^{members}]" if sign == "P" else members if inside else f"[{members}]")
         return
     if name.startswith(("java", "In")):
         raise translation.refuse(f"\\{sign}{{{name}}}")

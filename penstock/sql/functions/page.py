@@ -84,18 +84,11 @@ def page() -> str:
 
 
 def _section(family: Family) -> str:
-    shown: dict[str, list[str]] = {}
-    for name, function in family.by_name.items():
-        shown.setdefault(function.name, []).append(f"`{name}`")
-    rows = [
-        " | ".join((", ".join(names), _cell(made.doc), f"`{_cell(made.example)}`", f"`{_cell(made.result)}`"))
-        for names, made in ((names, family.by_name[first]) for first, names in shown.items())
-    ]
-    table = [
-        "| Function | Description | Example | Result |",
-        "|---|---|---|---|",
-        *(f"| {row} |" for row in rows),
-    ]
+    table = ["| Function | Description | Example | Result |", "|---|---|---|---|"]
+    for function in dict.fromkeys(family.by_name.values()):
+        names = ", ".join(f"`{name}`" for name, other in family.by_name.items() if other is function)
+        doc, example, result = map(_cell, (function.doc, function.example, function.result))
+        table.append(f"| {names} | {doc} | `{example}` | `{result}` |")
     return f"## {family.title}\n\n" + "\n".join(table) + "\n"
 
 

@@ -73,8 +73,8 @@ def _group(args: Arguments, pattern: str) -> int:
     "'1'",
 )
 def _regexp_substr(args: Arguments) -> pl.Expr:
-    found = args.text(0).str.extract(translate_regex(args, 1), 0)
-    return pl.when(found != "").then(found)
+    match = args.text(0).str.extract(translate_regex(args, 1), 0)
+    return pl.when(match != "").then(match)
 
 
 @REGEX.add("regexp_count", (2, 2), "Number of matches.", "regexp_count('a1b22', '\\d')", "3")

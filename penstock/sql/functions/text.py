@@ -281,8 +281,8 @@ def _space(args: Arguments) -> pl.Expr:
 def _position(text: pl.Expr, part: pl.Expr) -> pl.Expr:
     """The position of a part, from 1; 0 if it is absent."""
     before = length(text.str.splitn(part, 2).struct.field("field_0"))
-    found = text.str.contains(part, literal=True)
-    return pl.when(part == "").then(_ONE).when(found).then(before + 1).when(~found).then(_ZERO)
+    present = text.str.contains(part, literal=True)
+    return pl.when(part == "").then(_ONE).when(present).then(before + 1).when(~present).then(_ZERO)
 
 
 @TEXT.add(

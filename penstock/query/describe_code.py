@@ -1,16 +1,4 @@
-"""The code of a query: of its user's functions and classes, and of its expressions, as digests by their names. Pure.
-
-Receives a plan, or functions by name; returns what replicas compare: those that load another version of a file differ
-in it. The state's identity does not depend on it, so code may change where the form of the state stays.
-
-What counts of a function: its instructions with their constants, its defaults, what it closes over, and of its globals
-those that it names: functions and classes of the user's in turn, and plain values. What does not: files, lines, where
-it is written in a file, docstrings, and anything that comes with Python or an installed package.
-
-Guarantees: equal code has equal digests in every process and under every patch of one minor version of Python.
-Does not guarantee: equal digests under two minor versions, whose instructions differ; nor, of expressions, under two
-versions of Polars. What a function reaches by `getattr`, a file or the network is not seen.
-"""
+"""Describes functions, classes, expressions and plain values as JSON, of which `code_digests` makes digests. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +14,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +24,14 @@ import polars as pl
 from penstock.errors import InternalError
 from penstock.operators.custom import CustomOperator
 from penstock.operators.identity import Json, canonical, encode, kind_of
-from penstock.query.edges import Edge
-from penstock.query.logical import StreamDefinition
-from penstock.query.physical import Plan
-from penstock.query.steps import FilterStep, FunctionStep, MapStep, MergedStep, Step
 from penstock.state.ipc import stream_bytes
 
-#: the key under which the version of Python stands, where there is code of Python's
+#: the name of the version of Python, if there is code of Python
 PYTHON = "Python"
 _LIBRARY = sysconfig.get_path("stdlib")
 _PENSTOCK = str(Path(__file__).resolve().parent.parent)
-#: of a class, what says nothing of what it does
-_ASIDE = {
+#: members of a class that do not change what it does
+_NOT_CODE = {
     "__module__",
     "__doc__",
     "__dict__",
@@ -63,129 +47,48 @@ _ASIDE = {
     "__parameters__",
     "__orig_bases__",
 }
-#: how Polars marks a function in an expression that it writes down, and how a pickle begins; the version of Python is
-#: in the three bytes before that
+#: how Polars marks a function in a serialized expression, and how a pickle starts; the version of Python is in the
+#: three bytes before that
 _MARK, _PICKLES, _VERSION = b"PLPY", (b"\x80\x05\x95", b"\x80\x04\x95"), 3
 #: digits of a digest
 _DIGITS = 16
 
 
-def code_of(plan: Plan) -> dict[str, str]:
-    """The digests of all code of a plan, by the names of functions, and of the places where there is any."""
-    found = _Code()
-    for place, thing in _places(plan):
-        found.add(place, thing)
-    return found.digests()
-
-
-def code_of_all(
-    given: Mapping[str, object],
-    streams: Iterable[StreamDefinition] = (),
-    plans: Mapping[str, Plan] | None = None,
-) -> dict[str, str]:
-    """The same of functions and objects by what they are given as, of streams, and of several plans by their names."""
-    found = _Code()
-    for place, thing in sorted(given.items()):
-        found.add(place, thing)
-    for stream in streams:
-        for place, thing in _places_of(stream):
-            found.add(place, thing)
-    for name, plan in sorted((plans or {}).items()):
-        for place, thing in _places(plan):
-            found.add(f"{name}, {place}", thing)
-    return found.digests()
-
-
-def find_differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """The names of what differs between two, functions first: a place differs where a function does."""
-    return sorted(
-        (name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)),
-        key=lambda name: (name != PYTHON, _is_place(name), name),
-    )
-
-
-def _is_place(name: str) -> bool:
-    return ": " in name
-
-
-def _places(plan: Plan) -> Iterator[tuple[str, object]]:
-    """What of a plan may have code in it, and where it is."""
-    for scan in plan.scans.values():
-        yield from _places_of(scan.stream)
-    for id_, sub in plan.stages.items():
-        yield f"operator {id_}: settings", sub.operator
-        yield f"operator {id_}: partitioners", sub.partitioners
-    for edge in plan.edges:
-        for number, step in enumerate(edge.steps, 1):
-            yield f"{_path(edge)}: step {number}", _content_of(step)
-    for name, output in plan.outputs.items():
-        for number, step in enumerate(output.after, 1):
-            yield f"output {name}: step {number}", _content_of(step)
-        for number, sink in enumerate(output.sinks, 1):
-            yield f"output {name}: sink {number}", _Own(sink)
-
-
-def _places_of(stream: StreamDefinition) -> Iterator[tuple[str, object]]:
-    yield f"stream {stream.name}: decoder", _Own(stream.decoder)
-    yield f"stream {stream.name}: log", _Own(stream.log)
-
-
-def _path(edge: Edge) -> str:
-    port = f" port {edge.port}" if edge.port else ""
-    return f"from {str(edge.source).replace(':', ' ')}{edge.output and f' {edge.output}'} to " + (
-        f"{str(edge.target).replace(':', ' ')}{port}"
-    )
-
-
-def _content_of(step: Step) -> object:
-    match step:
-        case MapStep():
-            return ("map", step.columns)
-        case FilterStep():
-            return ("filter", step.predicate)
-        case FunctionStep():
-            return ("function", step.function, dict(step.schema))
-        case MergedStep():
-            return tuple(_content_of(part) for part in step.parts)
-    return (type(step).__name__, getattr(step, "names", getattr(step, "columns", ())))
-
-
-class _Own:
-    """An object of which the class counts alone, if it is the user's: its settings may be of one machine."""
+class ClassOnly:
+    """An object of which only the class counts, if it is the user's: its settings may be those of one machine."""
 
     def __init__(self, thing: object) -> None:
         self.kind = type(thing)
 
 
-class _Code:
-    """Digests in the making: each function and class of the user's has one by itself, and is named where it is used."""
+class CodeDigests:
+    """Collects digests. Each function and class of the user's has its own, and is named where it is used."""
 
     def __init__(self) -> None:
-        self._found: dict[str, str] = {}
+        self._digests: dict[str, str] = {}
         self._names: dict[int, str] = {}
-        #: what was looked at: while it is here, nothing else has its address
-        self._kept: list[object] = []
-        #: what is being described, which may hold itself
+        #: described objects: as long as they are here, no other object has their id
+        self._alive: list[object] = []
+        #: the objects being described, to stop at one that contains itself
         self._open: set[int] = set()
-        self._functions = False
+        self._has_functions = False
 
     def digests(self) -> dict[str, str]:
-        if not self._functions:
-            return dict(sorted(self._found.items()))
+        if not self._has_functions:
+            return dict(sorted(self._digests.items()))
         version = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
-        return {PYTHON: version, **dict(sorted(self._found.items()))}
+        return {PYTHON: version, **dict(sorted(self._digests.items()))}
 
     def add(self, place: str, thing: object) -> None:
-        if isinstance(thing, _Own):
+        if isinstance(thing, ClassOnly):
             if not _is_users_class(thing.kind):
                 return
             thing = thing.kind
         try:
-            self._found[place] = _digest(self._describe(thing))
-        except (
-            RecursionError
-        ):  # nested too deep to be looked at: a literal, most likely, and no reason not to start
-            self._found[place] = _digest(["deep", type(thing).__qualname__])
+            self._digests[place] = _digest(self._describe(thing))
+        # nested too deeply: most likely a literal, and no reason not to start
+        except RecursionError:
+            self._digests[place] = _digest(["deep", type(thing).__qualname__])
 
     # -- anything --------------------------------------------------------------------------------
 
@@ -195,12 +98,12 @@ class _Code:
         if isinstance(thing, tuple | list | set | frozenset | Mapping) or hasattr(thing, "__dict__"):
             self._open.add(id(thing))
             try:
-                return self._describe_opened(thing)
+                return self._describe_by_type(thing)
             finally:
                 self._open.discard(id(thing))
-        return self._describe_opened(thing)
+        return self._describe_by_type(thing)
 
-    def _describe_opened(self, thing: object) -> Json:
+    def _describe_by_type(self, thing: object) -> Json:
         match thing:
             case types.FunctionType():
                 return self._describe_function(thing)
@@ -241,7 +144,7 @@ class _Code:
             case types.SimpleNamespace():
                 return ["namespace", self._describe(vars(thing))]
             case os._Environ():
-                return ["of", "os", "environ"]  # of a machine, not of the code
+                return ["of", "os", "environ"]  # depends on the machine, not on the code
             case tuple() | list() | set() | frozenset() | dict() if len(thing) > _MANY and _is_plain(thing):
                 return [type(thing).__name__, len(thing), _digest_plain(thing)]
             case tuple() | list():
@@ -256,9 +159,8 @@ class _Code:
 
     def _describe_object(self, thing: object) -> Json:
         kind = type(thing)
-        if isinstance(
-            wrapped := getattr(thing, "__wrapped__", None), types.FunctionType
-        ):  # by functools.cache
+        wrapped = getattr(thing, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType):  # by functools.cache
             return ["wrapped", kind.__qualname__, self._describe(wrapped)]
         if isinstance(thing, CustomOperator) or _is_users_class(kind):
             return [
@@ -269,9 +171,8 @@ class _Code:
         if kind_of(thing) is not None and dataclasses.is_dataclass(thing):
             settings = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
             return ["of", kind_of(thing), self._describe(settings)]
-        if kind.__module__.startswith("polars.") and not isinstance(
-            thing, pl.DataType
-        ):  # it wraps a function
+        if kind.__module__.startswith("polars.") and not isinstance(thing, pl.DataType):
+            # it wraps a function
             return ["of", kind.__qualname__, self._describe(dict(getattr(thing, "__dict__", {})))]
         try:
             return ["value", kind.__name__, encode(thing)]
@@ -286,11 +187,11 @@ class _Code:
             cells: list[Json] = [self._describe(one) for one in _closure_of(function).values()]
             return ["of", str(function.__module__), function.__qualname__, *cells]
         if (name := self._names.get(id(function))) is None:
-            self._functions = True
+            self._has_functions = True
             name = self._name(function, function.__qualname__)
-            self._found[name] = _digest(
+            self._digests[name] = _digest(
                 [
-                    self._describe_code(function.__code__, _scope(function)),
+                    self._describe_code(function.__code__, function.__globals__),
                     self._describe(function.__defaults__),
                     self._describe(function.__kwdefaults__ or {}),
                     self._describe(_closure_of(function)),
@@ -302,10 +203,10 @@ class _Code:
         if not _is_users_class(kind):
             return ["of", kind.__module__, kind.__qualname__]
         if (name := self._names.get(id(kind))) is None:
-            self._functions = True
+            self._has_functions = True
             name = self._name(kind, kind.__qualname__)
-            members = {key: value for key, value in vars(kind).items() if key not in _ASIDE}
-            self._found[name] = _digest(
+            members = {key: value for key, value in vars(kind).items() if key not in _NOT_CODE}
+            self._digests[name] = _digest(
                 [
                     *(self._describe_class(base) for base in kind.__bases__),
                     {key: self._describe(value) for key, value in members.items()},
@@ -314,19 +215,19 @@ class _Code:
         return ["see", name]
 
     def _name(self, thing: object, qualname: str) -> str:
-        """A name that nothing else has: the qualified name, with a number where it was given before."""
+        """A unique name: the qualified name, with a number if it is taken."""
         base = qualname.replace("<locals>.", "")
         name, number = base, 1
         while name in self._names.values():
             number += 1
             name = f"{base} ({number})"
         self._names[id(thing)] = name
-        self._kept.append(thing)
+        self._alive.append(thing)
         return name
 
     def _describe_code(self, code: types.CodeType, scope: Mapping[str, object]) -> Json:
-        """The instructions of a function, with what they name instead of places in its tables."""
-        said: list[Json] = []
+        """The instructions of a function, with the names and constants that they refer to."""
+        instructions: list[Json] = []
         attributes = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _LOOKS_UP}
         for one in dis.get_instructions(code):
             value: Json = None
@@ -338,13 +239,13 @@ class _Code:
                 value = _constant(one.argval)
             elif one.argval is not None:
                 value = str(one.argval)
-            if one.opname == "STORE_NAME" and one.argval in _ASIDE:  # of a class in a function
-                said.pop()
+            if one.opname == "STORE_NAME" and one.argval in _NOT_CODE:  # of a class in a function
+                instructions.pop()
                 continue
-            said.append([one.opname, value])
-        flags = code.co_flags & ~_SPELLED_ALIKE
+            instructions.append([one.opname, value])
+        flags = code.co_flags & ~_COMPILE_FLAGS
         counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags]
-        return ["code", *counts, list(code.co_varnames[: sum(counts[:3])]), *said]
+        return ["code", *counts, list(code.co_varnames[: sum(counts[:3])]), *instructions]
 
     def _describe_global(self, thing: object, attributes: Iterable[str]) -> Json:
         if isinstance(thing, types.ModuleType) and _is_users_file(
@@ -357,22 +258,22 @@ class _Code:
     # -- expressions -----------------------------------------------------------------------------
 
     def _describe_expression(self, expr: pl.Expr) -> Json:
-        """An expression with every detail, and the functions in it."""
+        """An expression in full, and the functions in it."""
         try:
-            said = json.loads(expr.meta.serialize(format="json"))
+            serialized = json.loads(expr.meta.serialize(format="json"))
         except Exception:  # a function that cannot be pickled, for any reason of the user's
             return ["expression", str(expr)]
-        return ["expression", self._replace_functions(said)]
+        return ["expression", self._replace_functions(serialized)]
 
-    def _replace_functions(self, said: Any) -> Json:
-        """What Polars wrote down, with descriptions in the place of pickled functions."""
-        if isinstance(said, dict):
-            return {key: self._replace_functions(value) for key, value in said.items()}
-        if isinstance(said, list) and said[: len(_MARK)] == list(_MARK):
-            return self._describe_pickled(bytes(said))
-        if isinstance(said, list):
-            return [self._replace_functions(item) for item in said]
-        return str(said) if isinstance(said, float) else said
+    def _replace_functions(self, value: Any) -> Json:
+        """What Polars serialized, with descriptions in the place of pickled functions."""
+        if isinstance(value, dict):
+            return {key: self._replace_functions(item) for key, item in value.items()}
+        if isinstance(value, list) and value[: len(_MARK)] == list(_MARK):
+            return self._describe_pickled(bytes(value))
+        if isinstance(value, list):
+            return [self._replace_functions(item) for item in value]
+        return str(value) if isinstance(value, float) else value
 
     def _describe_pickled(self, data: bytes) -> Json:
         at = min((start for start in map(data.find, _PICKLES) if start >= 0), default=len(data))
@@ -380,7 +281,7 @@ class _Code:
             function = pickle.loads(data[at:])  # our own: it was pickled a moment ago, from the plan
         except Exception:  # whatever the user's objects raise
             return ["function", "any"]
-        self._kept.append(function)
+        self._alive.append(function)
         return ["function", data[: max(at - _VERSION, 0)].hex(), self._describe(function)]
 
 
@@ -388,11 +289,11 @@ class _Code:
 _NAMES_A_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
 _LOOKS_UP = {"LOAD_ATTR", "LOAD_METHOD"}
 _HAS_A_CONSTANT = {"LOAD_CONST", "KW_NAMES", "RETURN_CONST", "LOAD_SMALL_INT"}
-#: from so many numbers or texts on, a collection is described as a whole
+#: a collection of more numbers or texts is described as a whole
 _MANY = 1_000
 _PLAIN = (bool, int, float, str, bytes, type(None))
-#: flags of code that say how it was compiled, not what it does: from __future__ import annotations
-_SPELLED_ALIKE = 0x1000000
+#: flags of how code was compiled, not of what it does: from __future__ import annotations
+_COMPILE_FLAGS = 0x1000000
 
 
 def _constant(value: object) -> Json:
@@ -413,33 +314,28 @@ def _constant(value: object) -> Json:
 
 
 def _is_plain(many: Collection[object]) -> bool:
-    """Whether there is nothing but numbers and texts in a collection."""
+    """Whether a collection has only numbers and texts."""
     items = [*many.keys(), *many.values()] if isinstance(many, dict) else many
     return all(type(item) in _PLAIN for item in items)
 
 
 def _digest_plain(many: Collection[object]) -> str:
-    """A digest of many numbers and texts, such as a table to look up in, which one by one take seconds."""
+    """A digest of many numbers and texts, such as a lookup table, which take seconds one by one."""
     items = many.items() if isinstance(many, dict) else many
     texts = [repr(item) for item in items]
     ordered = texts if isinstance(many, tuple | list) else sorted(texts)
     return hashlib.sha256("\n".join(ordered).encode(errors="surrogatepass")).hexdigest()
 
 
-def _scope(function: types.FunctionType) -> dict[str, object]:
-    """What names of globals stand for in a function."""
-    return function.__globals__
-
-
 def _closure_of(function: types.FunctionType) -> dict[str, object]:
-    """The values that a function closes over, by their names."""
-    found: dict[str, object] = {}
+    """The values that a function closes over, by name."""
+    values: dict[str, object] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # not filled yet
-            found[name] = None
-    return found
+            values[name] = None
+    return values
 
 
 def _is_users(function: Callable[..., object]) -> bool:
@@ -449,7 +345,7 @@ def _is_users(function: Callable[..., object]) -> bool:
 
 def _is_users_class(kind: type) -> bool:
     module = sys.modules.get(kind.__module__)
-    if module is None:  # unpickled, or of a file that was run
+    if module is None:  # unpickled, or defined in a script
         return kind.__module__ != "builtins"
     file = getattr(module, "__file__", None)
     return kind.__module__ == "__main__" if file is None else _is_users_file(file)

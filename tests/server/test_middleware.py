@@ -58,19 +58,19 @@ def send_request(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Messag
     return gate, heard
 
 
-def test_who_leaves_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_disconnects_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock.server")
     gate, heard = send_request(RuntimeError("No response returned."), leaves=True)
     assert (dict(gate.responses), heard, caplog.records) == ({}, [], [])
 
 
 @pytest.mark.parametrize(("text", "leaves"), [("No response returned.", False), ("a defect", True)])
-def test_a_defect_is_one_whoever_leaves(text: str, leaves: bool) -> None:
+def test_a_defect_is_reported_even_if_the_client_disconnects(text: str, leaves: bool) -> None:
     with pytest.raises(RuntimeError, match=text):
         send_request(RuntimeError(text), leaves=leaves)
 
 
-def test_a_body_that_is_broken_off_is_no_defect(tmp_path: Path) -> None:
+def test_an_incomplete_body_is_no_defect(tmp_path: Path) -> None:
     with kit.site(tmp_path / "state") as site:
         at = urlsplit(site.url)
         with socket.create_connection((at.hostname, at.port)) as line:
@@ -88,7 +88,7 @@ def test_a_body_that_is_broken_off_is_no_defect(tmp_path: Path) -> None:
         assert site.get("/health")["status"] == "ok"
 
 
-def test_lines_have_their_own_time_and_those_of_the_pages_are_lines_too() -> None:
+def test_log_lines_have_their_own_time_also_those_of_the_pages() -> None:
     record = logging.LogRecord("penstock", logging.INFO, "", 0, "came back", None, None)
     record.facts = {"at": 1794825063.593, "epochs": 1}
     line = json.loads(JsonLines().format(record))
@@ -132,7 +132,7 @@ def test_every_stream_has_its_watermark(tmp_path: Path) -> None:
     assert values["watermarks"]["clicks"] > values["watermarks"]["old"]
 
 
-def test_it_says_that_it_listens_once_the_state_is_its_own(tmp_path: Path) -> None:
+def test_it_logs_that_it_listens_once_it_owns_the_state(tmp_path: Path) -> None:
     serve = ["serve", "--empty", "--state", "state", "--no-ui", "--listen", "127.0.0.1:0"]
     other = InlineEngine(Program("service", tmp_path / "state"), tmp_path / "state")
     try:

@@ -19,7 +19,7 @@ class Inline(Show):
 
 @pytest.mark.kill
 @pytest.mark.timeout(300)
-def test_the_show_tells_what_happens_and_leaves_nothing_running(tmp_path: Path) -> None:
+def test_the_show_reports_what_happens_and_leaves_nothing_running(tmp_path: Path) -> None:
     said: list[str] = []
     Inline(tmp_path / "demo", 500, None, said.append, pause_factor=0.05).run()
     told = "\n".join(said)

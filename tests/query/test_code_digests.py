@@ -12,8 +12,9 @@ import pytest
 
 from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import load
-from penstock.query.code import PYTHON, code_of, code_of_all, find_differences
+from penstock.query.code_digests import digest_objects, digest_plan, find_differences
 from penstock.query.compile import compiled
+from penstock.query.describe_code import PYTHON
 
 #: every place where a query can have Python in it
 APP = '''
@@ -46,9 +47,9 @@ def recursive(n):
 
 
 def outer(limit):
-    def inner(state, row, tell):
+    def inner(state, row, emit):
         if recursive(row["n"]) > limit:
-            tell({"n": row["n"]})
+            emit({"n": row["n"]})
         return state
     return inner
 
@@ -104,7 +105,7 @@ def code(text: str, place: Path, name: str = "app.py") -> dict[str, str]:
     place.mkdir(parents=True, exist_ok=True)
     (place / name).write_text(text)
     app = load(place / name)
-    return code_of(compiled(app))  # type: ignore[arg-type]
+    return digest_plan(compiled(app))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ CHANGES = {
     "default": ("def cleaned(frame, keep=1)", "def cleaned(frame, keep=0)", ["cleaned"]),
     "partial": ("functools.partial(cleaned, keep=2)", "functools.partial(cleaned, keep=3)", []),
     "closure": ("outer(10)", "outer(11)", ["outer.inner"]),
-    "nested": ('tell({"n": row["n"]})', 'tell({"n": row["n"] + 1})', ["outer.inner"]),
+    "nested": ('emit({"n": row["n"]})', 'emit({"n": row["n"] + 1})', ["outer.inner"]),
     "method": ("state + batch.height", "state + 1", ["Throttle.process"]),
     "static-method": ("n < 100", "n < 101", ["Throttle.fits"]),
     "base-class": ("return 0\n\n\nclass Throttle", "return 1\n\n\nclass Throttle", ["Base.init_state"]),
@@ -186,10 +187,11 @@ def test_neither_the_file_nor_where_it_is_counts(before: dict[str, str], tmp_pat
 
 def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    said = "import json, sys; from tests.query.test_code import *; print(json.dumps(code(APP, Path(sys.argv[1]))))"
+    program = "import json, sys; from tests.query.test_code_digests import *; "
+    program += "print(json.dumps(code(APP, Path(sys.argv[1]))))"
     found = {
         subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", said, str(tmp_path)],
+            [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)],
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
@@ -207,10 +209,10 @@ def test_running_a_function_changes_nothing() -> None:
             total += one
         return total
 
-    before = code_of_all({"f": add})
+    before = digest_objects({"f": add})
     for _ in range(100):  # its instructions are specialised by then
         add(100)
-    assert code_of_all({"f": add}) == before
+    assert digest_objects({"f": add}) == before
 
 
 def test_what_a_module_beside_the_file_does_counts(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ def test_what_a_module_beside_the_file_does_counts(tmp_path: Path) -> None:
         exec(compile(body, helpers.__file__, "exec"), vars(helpers))
         names = {"helpers": helpers}
         exec(compile("def f(x):\n    return helpers.half(x)\n", str(tmp_path / "app.py"), "exec"), names)
-        return code_of_all({"f": names["f"]})
+        return digest_objects({"f": names["f"]})
 
     one, other = loaded("def half(x):\n    return x / 2\n"), loaded("def half(x):\n    return x / 3\n")
     assert find_differences(one, other) == ["half"]
@@ -235,7 +237,7 @@ def test_what_holds_itself_has_an_end() -> None:
     def f() -> int:
         return len(around)
 
-    assert code_of_all({"f": f}) == code_of_all({"f": f})
+    assert digest_objects({"f": f}) == digest_objects({"f": f})
 
 
 def test_a_query_without_python_does_not_depend_on_the_version_of_python(tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def digests_of(text: str) -> dict[str, str]:
     module.__file__ = "/users.py"
     sys.modules[module.__name__] = module
     exec(compile(text, module.__file__, "exec"), vars(module))
-    return dict(code_of_all({"function: f": module.f}))
+    return dict(digest_objects({"function: f": module.f}))
 
 
 @pytest.mark.parametrize(
@@ -300,8 +302,8 @@ def test_the_environment_of_a_machine_is_no_code(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_large_table_takes_no_time_and_a_deep_one_keeps_nobody_out() -> None:
-    began = time.process_time()
+    started = time.process_time()
     assert digests_of("T = {str(n): n for n in range(200_000)}\ndef f(x): return T[x]")
-    assert time.process_time() - began < 5.0
+    assert time.process_time() - started < 5.0
     deep = "D = []\nfor _ in range(3000):\n    D = [D]\ndef f(x): return D"
     assert digests_of(deep) == digests_of(deep)

@@ -1,11 +1,11 @@
-"""Reduction where events are made: what agents do of a query, and what is left of it for the engine. Pure.
+"""Splits an application into what agents do where events are made, and what the engine does with their partial results.
 
-Receives an application and the name of one of its streams; hands a `Reduction`. A *cut* is an aggregate over windows of
-time and the stateless steps between it and the stream. Agents carry out the steps and make partial answers
-per key and pane; the engine reads those instead of events and goes on from there, with the same answers.
+A *cut* is an aggregate over windows of time and the stateless steps between it and the stream. Agents apply the steps
+and compute partial results per key and pane (`reducer`). The engine reads those instead of events and computes the same
+results.
 
-Refused, with the reason: what needs the events themselves (patterns, joins, count windows, late events), functions
-whose partial answers grow with the events or know their order, and types that do not travel.
+Refused, with the reason: operators that need the events themselves (patterns, joins, count windows, late events),
+functions whose partial results grow with the events or depend on their order, and types that agents cannot send.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.query.edges import EdgeSource
 from penstock.query.lower import lower_app
 from penstock.query.steps import Step
 
-#: the newest event time in a partial answer, as a column of events and as one of its parts
+#: the newest event time in a partial result, as a column of events and as one of its parts
 EVENT_TIME = "_event_time"
 _NEWEST = Max("__newest", EVENT_TIME, pl.Int64())
 NEWEST = _NEWEST.parts()[0]
@@ -37,25 +37,25 @@ NEWEST = _NEWEST.parts()[0]
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """An aggregate that agents begin: what they do, and how its columns are called on the way."""
+    """An aggregate that agents start and the engine finishes."""
 
     number: int
     node: logical.Stateful
     operator: PaneOperator
     steps: tuple[Step, ...]
-    #: column of a partial answer to its name on the way
+    #: the names of the columns of a partial result on the way
     names: Mapping[str, str]
     types: Mapping[str, pl.DataType]
 
     @property
-    def dated(self) -> PaneOperator:
-        """The operator, with the newest event time among its partial answers."""
+    def operator_with_newest(self) -> PaneOperator:
+        """The operator, which also computes the newest event time."""
         return replace(self.operator, aggregates=(*self.operator.aggregates, _NEWEST))
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """What agents do of a stream for an application. `plan` tells it from others."""
+    """How agents reduce a stream for an application. `plan` identifies it in what they send."""
 
     app: logical.App
     source: logical.Source
@@ -64,41 +64,40 @@ class Reduction:
 
     @property
     def stream(self) -> logical.StreamDefinition:
-        """The stream whose events are reduced."""
         return self.source.stream
 
     @property
     def needed(self) -> list[str]:
-        """The columns of an event that anybody reads, and its time."""
+        """The columns of an event that are decoded."""
         return list(self.stream.decoder.schema())
 
-    def reduced(self) -> logical.App:
-        """The application that reads partial answers instead of events."""
+    def engine_app(self) -> logical.App:
+        """The application that reads partial results instead of events."""
         columns = {cut.names[name]: dtype for cut in self.cuts for name, dtype in cut.types.items()}
         decoder = Partials(self.plan, columns)
         stream = replace(self.stream, decoder=decoder, time=AT)
         source = logical.Source(self.source.origin, decoder.schema(), stream)
-        # nodes are made anew on the way; a cut is known by its operator, which stays the same object
-        begun = {id(cut.operator): self._begun(cut, source) for cut in self.cuts}
+        # rewriting replaces nodes; a cut is recognized by its operator, which stays the same object
+        finishing = {id(cut.operator): self._finish(cut, source) for cut in self.cuts}
 
-        def changed(node: logical.Node) -> logical.Node:
-            return begun.get(id(node.operator), node) if isinstance(node, logical.Stateful) else node
+        def change(node: logical.Node) -> logical.Node:
+            return finishing.get(id(node.operator), node) if isinstance(node, logical.Stateful) else node
 
-        return logical.rewrite_app(self.app, changed)
+        return logical.rewrite_app(self.app, change)
 
-    def _begun(self, cut: Cut, source: logical.Source) -> logical.Stateful:
+    def _finish(self, cut: Cut, source: logical.Source) -> logical.Stateful:
         origin = cut.node.origin
-        mine = logical.Filter(origin, source.schema, source, pl.col(CUT) == cut.number)
+        own = logical.Filter(origin, source.schema, source, pl.col(CUT) == cut.number)
         named = tuple((name, pl.col(cut.names[name])) for name in cut.types)
-        parts = logical.Map(origin, dict(cut.types), mine, named, only=True)
+        parts = logical.Map(origin, dict(cut.types), own, named, only=True)
         merged = tuple(FromPartials.over_parts(function) for function in cut.operator.aggregates)
         return replace(cut.node, parts=(parts,), operator=replace(cut.operator, aggregates=merged))
 
 
-def reduction(app: logical.App, stream: str, said: str = "") -> Reduction:
-    """What agents can do of a stream for an application; raises where some of it needs the events themselves.
+def plan_reduction(app: logical.App, stream: str, source_text: str = "") -> Reduction:
+    """How agents can reduce a stream for an application. Raises if some of it needs the events themselves.
 
-    `said` is what both sides were given: its hash is the plan's name.
+    `source_text` is what agents and engine both read; its hash is the name of the plan.
     """
     nodes = logical.nodes_of(app)
     sources = [node for node in nodes if isinstance(node, logical.Source) and node.stream.name == stream]
@@ -108,7 +107,7 @@ def reduction(app: logical.App, stream: str, said: str = "") -> Reduction:
         )
     source = sources[0]
     if source.stream.time is None:
-        raise _refused("the stream has no event time", source)
+        raise _not_reducible("the stream has no event time", source)
     below: set[logical.Node] = set(sources)
     cuts: list[Cut] = []
     for node in nodes:
@@ -117,54 +116,56 @@ def reduction(app: logical.App, stream: str, said: str = "") -> Reduction:
         if isinstance(node, logical.Map | logical.Filter | logical.MapBatches | logical.Explode):
             below.add(node)
         elif isinstance(node, logical.Stateful):
-            cuts.append(_cut(len(cuts), node, source, below))
+            cuts.append(_plan_cut(len(cuts), node, source, below))
         else:
-            raise _refused(f"{node.describe()} needs the events themselves", node)
+            raise _not_reducible(f"{node.describe()} needs the events themselves", node)
     for output in app.outputs:
         if output.node in below:
-            raise _refused(f"{output.name} tells the events themselves", output.node)
-    return Reduction(app, source, tuple(cuts), hashlib.sha256(said.encode()).hexdigest()[:12])
+            raise _not_reducible(f"{output.name} emits the events themselves", output.node)
+    return Reduction(app, source, tuple(cuts), hashlib.sha256(source_text.encode()).hexdigest()[:12])
 
 
-def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set[logical.Node]) -> Cut:
+def _plan_cut(number: int, node: logical.Stateful, source: logical.Source, below: set[logical.Node]) -> Cut:
     operator = node.operator
     if not isinstance(operator, PaneOperator) or len(node.parts) != 1 or node.parts[0] not in below:
-        raise _refused(f"{node.describe()} needs the events themselves", node)
+        raise _not_reducible(f"{node.describe()} needs the events themselves", node)
     for function in operator.aggregates:
-        if why := _unmergeable(function):
-            raise _refused(f"{function.describe()} {why}", node)
+        if why := _why_not_reducible(function):
+            raise _not_reducible(f"{function.describe()} {why}", node)
     alone = lower_app(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
     (edge,) = alone.edges_from(EdgeSource("scan", source.stream.name))
-    schema = _types(operator, edge.steps, source)
+    schema = _partial_schema(operator, edge.steps, source)
     for name, dtype in schema.items():
         if not is_transferable(dtype):
-            raise _refused(f"{name.lstrip('_')} is {dtype}, which agents do not send", node)
+            raise _not_reducible(f"{name.lstrip('_')} is {dtype}, which agents do not send", node)
     keys = {key: f"c{number}k{place}" for place, key in enumerate(operator.keys)}
     parts = {part: f"c{number}a{place}" for place, part in enumerate(partial_columns(operator.aggregates))}
     return Cut(number, node, operator, edge.steps, keys | parts, schema)
 
 
-def _types(operator: PaneOperator, steps: tuple[Step, ...], source: logical.Source) -> dict[str, pl.DataType]:
-    """The columns of partial answers with their types."""
-    carried = {TIME: pl.Int64(), PARTITION: pl.UInt32(), SEQUENCE: pl.Int64()}
-    frame = pl.DataFrame(schema={**source.schema, **carried})
+def _partial_schema(
+    operator: PaneOperator, steps: tuple[Step, ...], source: logical.Source
+) -> dict[str, pl.DataType]:
+    """The columns of partial results with their types."""
+    internal = {TIME: pl.Int64(), PARTITION: pl.UInt32(), SEQUENCE: pl.Int64()}
+    frame = pl.DataFrame(schema={**source.schema, **internal})
     for step in steps:
         frame = step.apply(frame)
-    found = operator.prepare(frame).schema
-    return {name: found[name] for name in (*operator.keys, *partial_columns(operator.aggregates))}
+    schema = operator.prepare(frame).schema
+    return {name: schema[name] for name in (*operator.keys, *partial_columns(operator.aggregates))}
 
 
-def _unmergeable(function: AggregateFunction) -> str:
+def _why_not_reducible(function: AggregateFunction) -> str:
     if isinstance(function, User):
         return "is a function of the user's own, which agents do not have"
     if function.sequential:
-        return "depends on the order of events, which partial answers do not keep"
+        return "depends on the order of events, which partial results do not keep"
     if function.grows:
-        return "has partial answers that grow with the events"
+        return "has partial results that grow with the events"
     return ""
 
 
-def _refused(why: str, node: logical.Node) -> UserError:
+def _not_reducible(why: str, node: logical.Node) -> UserError:
     return UserError(
         "NOT_REDUCIBLE",
         f"agents cannot reduce this: {why}",
