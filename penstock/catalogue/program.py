@@ -15,6 +15,7 @@ What reads SQL is loaded with the first statement: it takes a while, which an en
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -582,3 +583,11 @@ def _otherwise(what: str, failure: Exception) -> ExternalError:
         else f"{type(failure).__name__}: {failure}",
         hint="That one goes on. Another engine is started, and takes over its state.",
     )
+
+
+def __getattr__(name: str) -> type[Program]:
+    """The former name of the program, for one version."""
+    if name == "Jobs":
+        warnings.warn("penstock.catalogue.program.Jobs is Program", DeprecationWarning, stacklevel=2)
+        return Program
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -245,7 +245,7 @@ def test_dropping_an_output_lets_go_of_its_own_state_only(
     case = Case(tmp_path, files)
     plan = AppPlan.of(build(files, tmp_path / "out")).plan
     (own,) = stages_owned(plan, {"long"})
-    shared = set(keep_outputs(plan, {"sessions"}).subqueries)
+    shared = set(keep_outputs(plan, {"sessions"}).stages)
     case.run({5: lambda jobs: jobs.say("DROP JOB long")})
     collections = StateDirectory(case.state).latest().collections
     assert own not in collections
