@@ -29,6 +29,16 @@ def test_a_former_name_gives_what_is_called_otherwise_now(former: str) -> None:
         assert getattr(alias, name) is getattr(now, new)
 
 
+def test_former_names_of_ha_warn() -> None:
+    ha = importlib.import_module("penstock.ha")
+    with pytest.warns(DeprecationWarning, match="initial_state"):
+        start = ha.begun
+    assert start is ha.initial_state
+    _, decision = ha.decide(ha.initial_state(ha.ControllerSettings(), 0.0), (), ha.ControllerSettings(), 0.0)
+    with pytest.warns(DeprecationWarning, match="describe"):
+        assert decision.told() == decision.describe()
+
+
 def test_a_name_that_is_nowhere_is_refused_as_ever() -> None:
     with pytest.raises(ImportError):
         importlib.import_module("penstock.jobs.nowhere")

@@ -37,8 +37,8 @@ from penstock.cli.serve import (
     TlsKey,
     TokenFile,
 )
-from penstock.cli.service_options import Door, spread_over
-from penstock.cli.unit import call_on_signal, watched
+from penstock.cli.service_options import Door, join_coordinators
+from penstock.cli.unit import call_on_signal, watch_unit
 from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.engine.job_server import JobServer
 from penstock.errors import ExternalError, PenstockError, UserError
@@ -102,7 +102,7 @@ def coordinator(
         me = as_coordinator(name, server.url)
         with (
             contextlib.ExitStack() as following,
-            spread_over(coordination, server, hosted, me, door) as members,
+            join_coordinators(coordination, server, hosted, me, door) as members,
             JobServer(jobs, place, me.name),
         ):
             if not members.wait_joined(10 * TIMEOUT_SECONDS):
@@ -112,7 +112,7 @@ def coordinator(
                     hint="Check that the store is reachable and that no other coordinator has this name (--name).",
                 )
             if of_unit:
-                hosted.unit_status = watched(place)
+                hosted.unit_status = watch_unit(place)
                 following.enter_context(UnitFollower(Unit.at(place), hosted, ours=False))
             else:
                 hosted.enter_phase("running")

@@ -20,7 +20,7 @@ from penstock.cli.command_line import resume_command
 from penstock.cli.demo_show import Show
 from penstock.cli.options import Epoch, Master, Slices, as_seconds
 from penstock.cli.run_engine import serve
-from penstock.cli.state import forget
+from penstock.cli.state import remove_state_directory
 from penstock.errors import UserError
 from penstock.logs import FileLog
 from penstock.logs.contract import Log
@@ -114,7 +114,7 @@ def demo(
     for_seconds = for_seconds or _PLAIN_SECONDS
     place = state or _default_state(name)
     if fresh:
-        forget(place)
+        remove_state_directory(place)
     app, ends = application(name, place / "results", log, rate, profile, cookie, lateness, drain)
     settings = Settings(
         state=place,
@@ -135,7 +135,7 @@ def demo(
 def _show(state: Path | None, rate: float | None, for_seconds: float | None, fresh: bool) -> None:
     place = state or Path(".penstock/demo")
     if fresh:
-        forget(place / "state")
+        remove_state_directory(place / "state")
     console = Console(highlight=False)
     Show(place, rate or _SHOW_RATE, for_seconds, lambda line: console.print(Text(line), soft_wrap=True)).run()
 

@@ -21,7 +21,7 @@ PORT = 8080
 
 
 @contextlib.contextmanager
-def pages(engine: Engine, program: Program) -> Iterator[tuple[str, Host]]:
+def serve_dashboard(engine: Engine, program: Program) -> Iterator[tuple[str, Host]]:
     """Serve the dashboard on loopback; yields its address and the host to which epochs are reported."""
     host = Host(program, engine.settings.state)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)

@@ -111,7 +111,7 @@ def simulate(
         bool, typer.Option("--json", help="Print JSON lines: every decision, then the figures.")
     ] = False,
 ) -> None:
-    """Run the loop over a load on a model of a cluster, and show its decisions and their outcomes."""
+    """Simulate the loop under a load on a model of a cluster; shows its decisions and their outcomes."""
     chosen = parse_settings(settings or [], _parse_budget(executors))
     costs = replace(ModelSettings().costs, start_seconds=start_seconds)
     model = ModelSettings(

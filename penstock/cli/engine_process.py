@@ -1,7 +1,6 @@
-"""One engine of an HA unit, started by the coordinator; not for people.
+"""Runs one engine of an HA unit; the coordinator starts it.
 
-Not one of the commands of `penstock`: it loads what an engine needs and nothing else, a second less of work when
-somebody waits for it.
+It is not a command of `penstock`: it loads only what an engine needs, which saves a second of its start.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ def engine_process(
     semantics = Semantics(launch.recovery.get("semantics", "precise"))
     settings = replace(settings, semantics=semantics, **launch.settings)
     chosen: Kind = "active" if kind == "active" else "passive"
-    EngineMember(unit, name, chosen, Programs(app, unit.root, served=launch.served), settings, _tell).run()
+    EngineMember(
+        unit, name, chosen, Programs(app, unit.root, served=launch.served), settings, _print_line
+    ).run()
 
 
 class Programs:
@@ -64,7 +65,7 @@ class Programs:
         return program_of(self._app, self._root, keeps_results=self._served, shared=self._served)
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
 

@@ -70,7 +70,7 @@ def status(
     json: JsonOption = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="Print all metrics for Prometheus.")] = False,
 ) -> None:
-    """Show an HA unit: its scheme, its engines, the leader, how far each engine is, and past recoveries."""
+    """Show an HA unit: scheme, leader, progress of each engine, past recoveries."""
     with _unit_of(state) as unit:
         facts = read_unit_facts(unit)
     if json:

@@ -87,7 +87,10 @@ def simulate(
     svg: SvgOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run the controller over a load with failures, and show its choices, their cost and the recovery times."""
+    """Simulate the controller under a load with failures.
+
+    Shows its choices, what they cost, and how long recoveries took.
+    """
     settings = ControllerSettings(
         threshold_seconds=as_seconds(threshold, "--threshold"),
         semantics=semantics,
@@ -141,7 +144,7 @@ def sweep(
     svg: SvgOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run the same load several times and vary one parameter, such as the threshold or the size of the state."""
+    """Simulate the same load several times with one parameter varied, such as the threshold."""
     settings = ControllerSettings(
         semantics=semantics, weights=weights_of(costs), checkpoint_choices=_parse_intervals(checkpoint_every)
     )

@@ -16,15 +16,15 @@ from penstock.cli.command_line import resume_command
 from penstock.cli.load_app import load
 from penstock.cli.options import as_interval, as_reduced, as_seconds, as_spark_settings, default_state
 from penstock.cli.run_engine import serve
-from penstock.cli.scaling_options import following
-from penstock.cli.state import forget
+from penstock.cli.scaling_options import executor_settings
+from penstock.cli.state import remove_state_directory
 from penstock.cli.tables import write_file
 from penstock.cli.unit import serve_unit
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import forms
-from penstock.query.explain import FORMER_FORMS, FORMS, explain_app
+from penstock.query.explain import FORMS, explain_app, resolve_form
 from penstock.query.picture import draw_plan
 from penstock.query.strategies import Cluster, compare_strategies
 from penstock.settings import Settings
@@ -87,10 +87,10 @@ def run(
         spark=spark,
     )
     if fresh:
-        forget(settings.state)
+        remove_state_directory(settings.state)
     resume = resume_command(context, *_ONE_TIME)
     if not ha:
-        scaled = replace(settings, **following(master, executors, elastic, manager))
+        scaled = replace(settings, **executor_settings(master, executors, elastic, manager))
         serve(app, scaled, for_seconds=for_seconds, again=resume)
         return
     _refuse_drop_state(drop_state)
@@ -126,9 +126,7 @@ def explain(
     They are the query as written, the logical, the optimised and the physical plan, and Spark's stages. Of a file of
     SQL: what each job does.
     """
-    form = form and FORMER_FORMS.get(form, form)
-    if form is not None and form not in FORMS:
-        raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
+    form = None if form is None else resolve_form(form)
     console, app = Console(highlight=False), load(file)
     if isinstance(app, JobsApp):
         if form is not None or strategies or svg is not None:

@@ -1,9 +1,7 @@
-"""Runs an engine for a person: view, Ctrl-C, the summary at the end. What `run` and `demo` share.
+"""Runs an engine in a terminal, for `run` and `demo`: with a view, Ctrl-C and a summary at the end.
 
-Receives an app and settings; hands the outputs' rows to their sinks and the person a summary.
-
-Guarantees: the first Ctrl-C (or SIGTERM) lets the epoch under way end and returns as a normal end does; the
-second ends at once. Either way the next start goes on where this one stopped.
+Guarantees: the first Ctrl-C (or SIGTERM) lets the epoch under way end and then returns normally; the second stops at
+once. Either way the next start continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program_of import program_of
-from penstock.cli.demo_service import pages
+from penstock.cli.demo_service import serve_dashboard
 from penstock.cli.run_view import view_for
 from penstock.cli.summary import failed_jobs, summary
 from penstock.engine.engine import Engine
@@ -39,14 +37,14 @@ def serve(
     again: str,
     ui: bool = False,
 ) -> None:
-    """Run until the time is up, all is read, or somebody stops it. `again` is the command that goes on; with `ui` the
-    dashboard is there as well."""
+    """Run until the time is up, everything is read, or a signal stops it. `again` is the command that continues the
+    run; with `ui` the dashboard is served too."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a file has no edge to break lines at
+        console = Console(width=200)  # do not break lines in a file
     program = program_of(app, settings.state, keeps_results=ui)
     engine = Engine(program, settings)
-    stopping = Stopping(engine)
+    stopping = StopSignals(engine)
     began = False
     try:
         with (
@@ -56,7 +54,7 @@ def serve(
         ):
             hosted = None
             if ui:
-                address, hosted = listening.enter_context(pages(engine, program))
+                address, hosted = listening.enter_context(serve_dashboard(engine, program))
                 console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
 
             def epoch(report: EpochReport) -> None:
@@ -73,7 +71,7 @@ def serve(
                     listening.enter_context(JobServer(program, settings.state))
                     listening.enter_context(StatusServer(engine))
                 if phase != "starting Spark":
-                    stopping.take_signals()  # pyspark has put its own handler in our place
+                    stopping.take_signals()  # pyspark has replaced our handlers
                 if hosted is not None:
                     if hosted.phase == "starting":
                         hosted.open(engine.state.manifests.latest().epoch)
@@ -83,26 +81,26 @@ def serve(
             run = engine.run(epoch, for_seconds=for_seconds, tell=tell)
     except KeyboardInterrupt:
         if not began:
-            console.print("Stopped before the first epoch; nothing has run.")
+            console.print("Stopped before the first epoch.")
             return
-        console.print("Ended at once; the next start repeats the epoch that was under way.")
+        console.print("Stopped at once; the next start repeats the epoch that was under way.")
         raise SystemExit(130) from None
-    console.print(summary(engine, run, view.gauges, stopped=stopping.asked))
-    # one line however long it is, so that it can be copied
-    console.print(Text(f"go on with: {again}"), soft_wrap=True)
+    console.print(summary(engine, run, view.gauges, stopped=stopping.is_requested))
+    # one line of any length, so that it can be copied
+    console.print(Text(f"continue with: {again}"), soft_wrap=True)
 
 
-class Stopping:
-    """Turns signals into a request to stop."""
+class StopSignals:
+    """Turns signals into a request to stop the engine."""
 
     def __init__(self, engine: Engine) -> None:
-        self.asked = False
+        self.is_requested = False
         self._engine = engine
         self._ready = False
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """While this lasts, SIGINT and SIGTERM ask the engine to stop."""
+        """Within a `with` block, SIGINT and SIGTERM stop the engine."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -115,7 +113,7 @@ class Stopping:
                 signal.signal(number, handler)
 
     def take_signals(self) -> None:
-        """Spark is up: from now on a signal lets the epoch under way end."""
+        """Take the signals again; from now on the first one lets the epoch under way end."""
         self._ready = True
         if threading.current_thread() is threading.main_thread():
             self._install()
@@ -125,9 +123,9 @@ class Stopping:
             signal.signal(number, self._received)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or not self._ready:
+        if self.is_requested or not self._ready:
             logging.disable()  # py4j would log the interrupt with a traceback
             raise KeyboardInterrupt
-        self.asked = True
-        # not from here: the main thread may hold the very lock that stop() needs
+        self.is_requested = True
+        # not from here: the main thread may hold the lock that stop() needs
         threading.Thread(target=self._engine.stop).start()

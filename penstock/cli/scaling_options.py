@@ -13,7 +13,7 @@ from penstock.scaling.manager import Manager
 from penstock.scaling.settings import contradiction, parse_settings
 
 
-def following(
+def executor_settings(
     master: str, executors: int | None, elastic: Sequence[str] | None, manager: Path | None
 ) -> dict[str, Any]:
     """The settings for the number of executors and for what changes it."""

@@ -1,9 +1,7 @@
-"""`penstock serve`: an engine and its service in one process; with --ha the coordinator of a unit in its place.
+"""`penstock serve`: runs an engine and its HTTP service in one process, or with --ha the coordinator of a unit.
 
-Receives a user's file, or nothing, and an address; hands others the API until it is stopped.
-
-Guarantees: the address is checked, and taken, before the engine is started. The first SIGINT or SIGTERM lets the epoch
-under way end, and tells subscribers that the service goes; they resume when it is back.
+Guarantees: the address is checked and bound before the engine starts. The first SIGINT or SIGTERM lets the epoch under
+way end and informs subscribers, which resume when the service is back.
 """
 
 from __future__ import annotations
@@ -46,12 +44,12 @@ from penstock.cli.options import (
     as_spark_settings,
     default_state,
 )
-from penstock.cli.run_engine import Stopping
-from penstock.cli.scaling_options import following
+from penstock.cli.run_engine import StopSignals
+from penstock.cli.scaling_options import executor_settings
 from penstock.cli.serve_unit import Spread, serve_ha
-from penstock.cli.service_options import Door, spread_over
-from penstock.cli.state import forget
-from penstock.cli.unit import watched
+from penstock.cli.service_options import Door, join_coordinators
+from penstock.cli.state import remove_state_directory
+from penstock.cli.unit import watch_unit
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
 from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
@@ -72,42 +70,48 @@ _DEFAULTS = Limits()
 
 Served = Annotated[
     Path | None,
-    typer.Argument(help="A Python file with one penstock.App or jobs_app in it, or SQL (.sql)."),
+    typer.Argument(help="A Python file with one ps.app(...) or ps.jobs_app(...), or a file of SQL (.sql)."),
 ]
 Empty = Annotated[
-    bool, typer.Option("--empty", help="Begin without a file: streams and jobs come over HTTP.")
+    bool, typer.Option("--empty", help="Start without a file; create streams and jobs over HTTP.")
 ]
-Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(help="A file with the token requests must carry; needed where others reach us."),
+    typer.Option(
+        help="A file with the token that requests must have; required unless the address is loopback."
+    ),
 ]
-TlsCert = Annotated[Path | None, typer.Option(help="A certificate (PEM), for https.")]
-TlsKey = Annotated[Path | None, typer.Option(help="Its key (PEM).")]
+TlsCert = Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")]
+TlsKey = Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")]
 Files = Annotated[
     list[Path] | None,
-    typer.Option(metavar="DIR", help="SQL over HTTP may name files below this directory; may be repeated."),
+    typer.Option(
+        metavar="DIR", help="Allow SQL over HTTP to use files below this directory; may be repeated."
+    ),
 ]
 Reachable = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="HOST:PORT", help="SQL over HTTP may name this server (Kafka, Redis, ...); may be repeated."
+        metavar="HOST:PORT",
+        help="Allow SQL over HTTP to use this server (Kafka, Redis, ...); may be repeated.",
     ),
 ]
 AllowCode = Annotated[
     bool,
     typer.Option(
         "--allow-code",
-        help="Take Python over HTTP (PUT /jobs/NAME/code), which can do whatever this user can; needs a token.",
+        help="Accept Python code over HTTP (PUT /jobs/NAME/code). It runs with the rights of this user; needs a token.",
     ),
 ]
-Rate = Annotated[float, typer.Option(min=0.1, help="Requests a second that one client may make.")]
-Subscribers = Annotated[int, typer.Option(min=1, help="Subscriptions open at once.")]
+Rate = Annotated[float, typer.Option(min=0.1, help="Maximum requests per second of one client.")]
+Subscribers = Annotated[int, typer.Option(min=1, help="Maximum number of open subscriptions.")]
 CoordinatorName = Annotated[
-    str | None, typer.Option("--name", help="What this coordinator is called.", show_default="MACHINE:PORT")
+    str | None, typer.Option("--name", help="Name of this coordinator.", show_default="HOST:PORT")
 ]
 
 
+# over 8 parameters and 60 lines: each parameter is an option
 def serve(
     file: Served = None,
     empty: Empty = False,
@@ -131,8 +135,8 @@ def serve(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Share the jobs' masters with coordinators that meet here: a directory, or zk://host:port/root. With "
-            "--ha the unit's coordination store as well.",
+            help="Coordination store, to share the management of jobs with coordinators: a directory, or "
+            "zk://host:port/root. With --ha also the unit's store.",
         ),
     ] = None,
     name: CoordinatorName = None,
@@ -147,19 +151,20 @@ def serve(
     elastic: Elastic = None,
     manager: ManagerFile = None,
     unit: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Show the HA unit on this state directory as well.")
+        Path | None, typer.Option(metavar="DIR", help="Also show the HA unit on this state directory.")
     ] = None,
-    ui: Annotated[bool, typer.Option("--ui/--no-ui", help="The dashboard, at /ui on the same port.")] = True,
+    ui: Annotated[
+        bool, typer.Option("--ui/--no-ui", help="Serve the dashboard, at /ui on the same port.")
+    ] = True,
     reduced: Reduced = None,
     conf: Conf = None,
 ) -> None:
-    """Run an engine, or with --ha a unit of several, and serve streams, jobs and answers over HTTP until it is stopped
-    (Ctrl-C)."""
-    asked = UnitOptions(
+    """Run an engine and serve its streams, jobs and results over HTTP, until Ctrl-C. With --ha an HA unit."""
+    unit_options = UnitOptions(
         scheme, coordination, lease_timeout, straggler_time, recovery_time, cost, semantics, checkpoint_every
     )
-    _check_unit(ha, asked, unit)
-    asked.check()
+    _check_unit(ha, unit_options, unit)
+    unit_options.check()
     spark, for_seconds = as_spark_settings(conf), None if for_ is None else as_seconds(for_, "--for")
     app = as_reduced(served_app(file, empty), reduced)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
@@ -169,7 +174,7 @@ def serve(
         refuse_executors(elastic, manager, executors)
         refuse_reduced(reduced)
     if fresh:
-        forget(place)
+        remove_state_directory(place)
     guard = StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
     pages = mount_dashboard if ui else None
     if ha:
@@ -180,7 +185,7 @@ def serve(
             epoch_seconds=as_seconds(epoch, "--epoch"),
             spark=spark,
         )
-        launch = asked.launch(app, file, settings, served=True)
+        launch = unit_options.launch(app, file, settings, served=True)
         serve_ha(
             app,
             place,
@@ -200,14 +205,14 @@ def serve(
         slices=slices,
         epoch_seconds=as_seconds(epoch, "--epoch"),
         spark=spark,
-        **following(master, executors, elastic, manager),
+        **executor_settings(master, executors, elastic, manager),
     )
     engine = Engine(program, settings)
     hosted = Host(program, place, guard)
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     hosted.engine_status = lambda: status(engine, measured(engine))
     if unit is not None:
-        hosted.unit_status = watched(unit)
+        hosted.unit_status = watch_unit(unit)
     log_as_json()
     with door.server(hosted, pages) as server, contextlib.ExitStack() as spread:
         shown = f"{server.url}{PAGES}/" if ui else None
@@ -218,23 +223,25 @@ def serve(
             hosted.open(engine.state.manifests.latest().epoch)
             if coordination is not None:
                 me = coordinator(name, server.url, engine=True)
-                spread.enter_context(spread_over(coordination, server, hosted, me, door))
+                spread.enter_context(join_coordinators(coordination, server, hosted, me, door))
 
         _run(engine, program, hosted, for_seconds, opened)
 
 
-def _check_unit(ha: bool, asked: UnitOptions, watched: Path | None) -> None:
-    """Refuse what is said of a unit where there is none, and another one to be watched where there is."""
-    if not ha and replace(asked, coordination=None) != UnitOptions():
+def _check_unit(ha: bool, unit_options: UnitOptions, watched: Path | None) -> None:
+    """Refuse options of a unit without --ha, and --unit with it."""
+    if not ha and replace(unit_options, coordination=None) != UnitOptions():
         raise UserError(
             "BAD_OPTION",
-            "--scheme, --recovery-time, --cost, --semantics, --checkpoint-every and the times of engines are for a "
-            "unit of engines",
+            "--scheme, --recovery-time, --cost, --semantics, --checkpoint-every, --lease-timeout and "
+            "--straggler-time are for an HA unit",
             hint="Add --ha.",
         )
     if ha and watched is not None:
         raise UserError(
-            "BAD_OPTION", "with --ha the unit that is shown is its own", hint="Leave out --unit or --ha."
+            "BAD_OPTION",
+            "--unit and --ha exclude each other: with --ha its own unit is shown",
+            hint="Leave one out.",
         )
 
 
@@ -245,14 +252,14 @@ def _run(
     for_seconds: float | None,
     opened: Callable[[], None],
 ) -> None:
-    stopping = Stopping(engine)
+    stopping = StopSignals(engine)
     with stopping.signals(), contextlib.ExitStack() as listening:
 
         def tell(phase: str) -> None:
-            if hosted.phase == "starting":  # the first of all: the state is open
+            if hosted.phase == "starting":  # the first phase: the state is open
                 opened()
             if phase != "starting Spark":
-                stopping.take_signals()  # pyspark has put its own handler in our place
+                stopping.take_signals()  # pyspark has replaced our handlers
             if phase == "running":
                 listening.enter_context(JobServer(program, engine.settings.state))
                 listening.enter_context(StatusServer(engine))
@@ -266,7 +273,7 @@ def _run(
             log("failed", logging.ERROR, condition=error.condition, error=error.text())
             raise
         except KeyboardInterrupt:
-            log("ended at once; the next start repeats the epoch that was under way", logging.WARNING)
+            log("stopped at once; the next start repeats the epoch that was under way", logging.WARNING)
             raise SystemExit(130) from None
         finally:
             hosted.end()

@@ -1,10 +1,8 @@
-"""`penstock serve --ha`: the coordinator of an HA unit, and the service of what its engines do, in one process.
+"""`penstock serve --ha`: coordinates an HA unit and serves the results of its engines over HTTP, in one process.
 
-Receives an app or jobs, a door and how engines are started; hands others the API until the unit ends or is stopped.
-
-Guarantees: it runs no epochs. Statements are checked here and on disk in the unit's one command log when they are
-answered, whether anybody leads or not. When this process is killed the engines go on; the next one finds them, and
-subscribers go on after the last epoch they have.
+Guarantees: it executes no epochs. A statement is durable in the unit's command log before it is answered, whether there
+is a leader or not. If this process is killed, the engines keep running; the next one finds them, and subscribers
+continue after the last epoch they have.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from penstock.catalogue.coordinators import coordinator as as_coordinator
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
-from penstock.cli.service_options import Door, spread_over
-from penstock.cli.unit import begun_unit, check_ended, stop_by_signal, told, watched
+from penstock.cli.service_options import Door, join_coordinators
+from penstock.cli.unit import check_ended, describe_unit, open_unit, stop_by_signal, watch_unit
 from penstock.engine.job_server import JobServer
 from penstock.errors import PenstockError, UserError
 from penstock.ha.claim import prepare_launch
@@ -40,13 +38,13 @@ from penstock.server.structured_log import log, log_as_json
 from penstock.server.unit_follower import UnitFollower
 from penstock.state.directory import SHARED, StateDirectory
 
-#: how often it looks whether there is a state that others can share
-_LOOK_SECONDS = 0.2
+#: how often it checks whether the first engine has created the state
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What this process is called among the coordinators of the jobs, and whether it joins others at a store."""
+    """The coordination store at which this process shares the management of jobs, if any, and its name there."""
 
     where: str | None
     name: str | None
@@ -64,18 +62,18 @@ def serve_ha(
     for_seconds: float | None,
     spread: Spread,
 ) -> None:
-    """Coordinate a unit and serve what it does, until it is done or somebody stops it."""
+    """Coordinate a unit and serve its results, until it is done or stopped."""
     _refuse_unserved(place)
     program = program_of(app, place, keeps_results=True, follows=True)
     StateDirectory(place).refuse_another(program.fingerprint, program.summary, program.former_fingerprint)
     hosted = Host(program, place, guard)
-    hosted.unit_status = watched(place)
+    hosted.unit_status = watch_unit(place)
     log_as_json()
-    with door.server(hosted, pages) as server, begun_unit(place, launch, scheme) as unit:
+    with door.server(hosted, pages) as server, open_unit(place, launch, scheme) as unit:
         shown = None if pages is None else f"{server.url}{PAGES}/"
         log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
         door.warn()
-        log(told(unit))
+        log(describe_unit(unit))
         program.join(begin=True)
         coordinator = Coordinator(unit, start_on_node, log, cancel_requests, prepare_launch(unit, scheme))
         stop_by_signal(coordinator)
@@ -84,21 +82,20 @@ def serve_ha(
                 ended = coordinator.run(for_seconds)
             check_ended(unit, ended)
             if ended.phase == "running":
-                log("another coordinator is at work; the engines go on", logging.WARNING)
+                log("another coordinator is active; the engines keep running", logging.WARNING)
             log("ended", phase=ended.phase, epochs=hosted.committed + 1, recoveries=len(ended.recoveries))
         except PenstockError as error:
             log("failed", logging.ERROR, condition=error.condition, error=error.text())
             raise
         except KeyboardInterrupt:
-            log("ended at once; the engines go on without it", logging.WARNING)
+            log("stopped at once; the engines keep running", logging.WARNING)
             raise SystemExit(130) from None
         finally:
             hosted.end()
 
 
 def _refuse_unserved(place: Path) -> None:
-    """Engines that were started without a service do not reckon with its commands, and keep nothing of an app's outputs
-    that could be served."""
+    """Refuse a unit whose engines were started without a service: they read no commands and retain no results."""
     if not (place / SHARED / "unit.json").exists():
         return
     unit = Unit.at(place)
@@ -107,7 +104,7 @@ def _refuse_unserved(place: Path) -> None:
         if up and not unit.launch.served:
             raise UserError(
                 "UNIT_NOT_SERVED",
-                f"engines of the unit on {place} are up that were started without a service: {', '.join(up)}",
+                f"these engines of the unit on {place} were started without a service: {', '.join(up)}",
                 hint=f"Stop them first: penstock ha stop --state {place}.",
             )
     finally:
@@ -116,13 +113,13 @@ def _refuse_unserved(place: Path) -> None:
 
 @contextlib.contextmanager
 def _commanded(program: Program, hosted: Host, server: Server, door: Door, spread: Spread) -> Iterator[None]:
-    """Take commands in at a socket of this machine too, and share the jobs' masters with others if that is asked."""
+    """Accept commands at a local socket too, and share the management of jobs if a store is given."""
     me, where, over = as_coordinator(spread.name, server.url), spread.where, threading.Event()
 
     def share() -> None:
-        while not over.wait(_LOOK_SECONDS):
-            if StateDirectory(hosted.state).read_facts() is not None:  # the first engine gives it its name
-                with spread_over(where or "", server, hosted, me, door):
+        while not over.wait(_POLL_SECONDS):
+            if StateDirectory(hosted.state).read_facts() is not None:  # the first engine creates it
+                with join_coordinators(where or "", server, hosted, me, door):
                     over.wait()
 
     sharing = threading.Thread(target=share, name="penstock-sharing", daemon=True)

@@ -63,7 +63,7 @@ class Door:
 
 
 @contextlib.contextmanager
-def spread_over(
+def join_coordinators(
     where: str, server: Server, hosted: Host, me: Coordinator, door: Door
 ) -> Iterator[Coordinators]:
     """Be one of the coordinators at a coordination store, within a `with` block."""

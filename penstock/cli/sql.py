@@ -19,7 +19,7 @@ from penstock.catalogue.job_builder import Given
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.script import Script, script
 from penstock.cli.options import Conf, Drain, For, Master, as_seconds, as_spark_settings
-from penstock.cli.run_engine import Stopping
+from penstock.cli.run_engine import StopSignals
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
 from penstock.epoch.runner import EpochReport
@@ -70,7 +70,7 @@ def sql(
         place = Path(folder) / "state"
         jobs = JobsApp("sql", f"{setup};\nCREATE JOB query AS {select.text}").on(place)
         engine = Engine(jobs, Settings(state=place, master=master, drain=drain, spark=spark))
-        stopping = Stopping(engine)
+        stopping = StopSignals(engine)
         with Console(stderr=True).status("starting Spark") as status, stopping.signals():
 
             def show_phase(phase: str) -> None:

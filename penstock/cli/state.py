@@ -67,7 +67,7 @@ _TEMPORARY = re.compile(r"\.penstock\.json.*")
 _COMMAND = re.compile(r"\.|\d+\.(json|snapshot)$")
 
 
-def forget(state: Path) -> None:
+def remove_state_directory(state: Path) -> None:
     """Remove a state directory and the results in it. Refuses one that holds anything else or that an engine uses."""
     directory = StateDirectory(state)
     has_state, shared = directory.read_facts() is not None, (state / SHARED / "unit.json").exists()

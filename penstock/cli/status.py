@@ -40,7 +40,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="Print all metrics for Prometheus.")] = False,
 ) -> None:
-    """Show a running engine or HA unit: stages, executors, backlog, scaling decisions, or the engines of the unit."""
+    """Show a running engine or HA unit.
+
+    Of an engine: stages, executors, backlog, scaling decisions. Of a unit: its engines and past recoveries.
+    """
     place, console = running_state(state, "status"), Console(highlight=False)
     if (place / SHARED / "unit.json").exists():
         unit_status(place, as_json, metrics)

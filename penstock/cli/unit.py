@@ -32,8 +32,8 @@ def serve_unit(
     resume: str,
 ) -> None:
     """Coordinate a unit until it is done or stopped. `resume` is the command that continues it."""
-    with begun_unit(place, launch, scheme) as unit:
-        print_line(told(unit))
+    with open_unit(place, launch, scheme) as unit:
+        print_line(describe_unit(unit))
         coordinator = Coordinator(
             unit, start_on_node, print_line, cancel_requests, prepare_launch(unit, scheme)
         )
@@ -45,13 +45,13 @@ def serve_unit(
 
 
 @contextlib.contextmanager
-def begun_unit(place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
+def open_unit(place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
     """The unit on a state directory, claimed for this coordinator: the existing one, or a new one."""
     with contextlib.closing(claim_unit(place, launch, scheme)) as unit:
         yield unit
 
 
-def told(unit: Unit) -> str:
+def describe_unit(unit: Unit) -> str:
     """A unit in one line."""
     scheme, store = unit.record().scheme, unit.store.describe()
     return f"unit {unit.launch.unit}, scheme {scheme}, coordination store {store}"
@@ -64,7 +64,7 @@ def check_ended(unit: Unit, ended: UnitRecord) -> None:
         raise _engine_error(code, text, str(unit.log(ended.errors[-1][0])))
 
 
-def watched(state: Path) -> Callable[[], dict[str, Any] | None]:
+def watch_unit(state: Path) -> Callable[[], dict[str, Any] | None]:
     """A function that returns the facts of the unit on a state directory, or None while they cannot be read."""
 
     def read_facts() -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,6 +91,13 @@ class Decision:
         what = f"{self.before} to {self.chosen}" if self.switched else str(self.chosen)
         every = "every epoch" if self.checkpoint_every == 1 else f"every {self.checkpoint_every} epochs"
         return f"{what}, a durable manifest {every}: {self.reason}"
+
+    def told(self) -> str:
+        """The former name of `describe`."""
+        warnings.warn(
+            "told is now describe; the next version removes the former name", DeprecationWarning, stacklevel=2
+        )
+        return self.describe()
 
     def to_plain(self) -> dict[str, Any]:
         """As plain values for JSON."""

@@ -12,8 +12,7 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.panes import PaneOperator
-from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.panes import PANE, PaneOperator, merge_partials
 from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
 

@@ -20,14 +20,12 @@ from penstock.operators.contract import (
     ORDER,
     TIME,
     Inputs,
-    Operator,
     Progress,
     Results,
     SliceState,
 )
 from penstock.operators.join_candidates import Ints, expand_in_chunks
-from penstock.operators.join_columns import JoinColumns, JoinCondition, describe_keys, gather_columns
-from penstock.operators.routing import ByKey, Route
+from penstock.operators.join_columns import JoinCondition, KeyedJoin, describe_keys, gather_columns
 from penstock.operators.strict import Ordered, add_position, group_by_key, take_due, total_order
 from penstock.state.buckets import HASH
 from penstock.state.table import Table
@@ -38,7 +36,7 @@ _PORT, _ROW = "_port", "_row"
 
 
 @dataclass(frozen=True)
-class CountJoin(Operator):
+class CountJoin(KeyedJoin):
     """A join with the last `n` rows of the other side.
 
     `ports` is 1 for a join of a stream with itself by the same keys: each row arrives left, then right. `distinct`:
@@ -48,9 +46,6 @@ class CountJoin(Operator):
     kind: ClassVar[str] = "count-window-join"
     state_version: ClassVar[int] = 1
 
-    keys: tuple[str, ...]
-    right_keys: tuple[str, ...]
-    columns: JoinColumns
     n: int
     condition: JoinCondition | None = None
     distinct: bool = False
@@ -64,20 +59,8 @@ class CountJoin(Operator):
     def partitioning(self) -> tuple[str, ...]:
         return self.keys
 
-    @property
-    def pushdown_keys(self) -> tuple[str, ...]:
-        return self.keys
-
-    def route(self, port: int = 0) -> Route:
-        return ByKey(self._keys(port))
-
-    def needs(self, port: int = 0) -> set[str]:
-        left = {*self.keys, *(name for name, _ in self.columns.left)}
-        right = {*self.right_keys, *(name for name, _, _ in self.columns.right)}
-        return left | right if self.ports == 1 else right if port else left
-
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        frame = frame.drop_nulls(list(self._keys(port)))
+        frame = frame.drop_nulls(list(self.keys_of(port)))
         return add_position(frame).select(*ORDER, *sorted(self.needs(port)))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
@@ -85,7 +68,7 @@ class CountJoin(Operator):
             take_due(inputs[port], state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
             for port in range(self.ports)
         ]
-        tables = [state.table(_NAMES[port], keys=self._keys(port)) for port in range(self.ports)]
+        tables = [state.table(_NAMES[port], keys=self.keys_of(port)) for port in range(self.ports)]
         for table in tables:
             table.compact()
         merged = self._merge_sides(sides)
@@ -106,7 +89,7 @@ class CountJoin(Operator):
             if rows is not None:
                 inputs = [INPUT if INPUT in rows.columns else pl.lit(0, pl.UInt8).alias(INPUT)]
                 keys = [
-                    pl.col(key).alias(name) for name, key in zip(self.keys, self._keys(port), strict=True)
+                    pl.col(key).alias(name) for name, key in zip(self.keys, self.keys_of(port), strict=True)
                 ]
                 row = pl.int_range(pl.len(), dtype=pl.Int64).alias(_ROW)
                 side = pl.lit(port, pl.UInt8).alias(_PORT)
@@ -120,7 +103,7 @@ class CountJoin(Operator):
         """The rows of a side, of all keys of this epoch, stored ones first; stores the last n of each key."""
         of_side = merged.rows[_PORT].to_numpy() == port
         number = merged.number[of_side]
-        keys = dict(zip(self.keys, self._keys(port), strict=True))
+        keys = dict(zip(self.keys, self.keys_of(port), strict=True))
         heads = merged.rows.select(HASH, *self.keys).filter(pl.Series(merged.first)).rename(keys)
         names = [TIME, *sorted(self.needs(port))]
         before = table.lookup(heads, [_list_name(name) for name in names])
@@ -199,9 +182,6 @@ class CountJoin(Operator):
                 later, at = (right, at_right) if pairing.probe else (left, at_left)
                 rows = self.columns.join_rows(left, at_left, right, at_right)
                 yield rows.insert_column(0, *gather_columns(later, [TIME], at))
-
-    def _keys(self, port: int) -> tuple[str, ...]:
-        return self.right_keys if port else self.keys
 
     def describe(self) -> str:
         itself = " with itself" if self.ports == 1 else ""

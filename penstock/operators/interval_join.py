@@ -28,21 +28,19 @@ from penstock.operators.contract import (
     SEQUENCE,
     TIME,
     Inputs,
-    Operator,
     Progress,
     Results,
     SliceState,
 )
 from penstock.operators.join_candidates import Ints, SortedRows, find_candidates
 from penstock.operators.join_columns import (
-    JoinColumns,
     JoinCondition,
+    KeyedJoin,
     Mask,
     describe_keys,
     equal_keys,
     gather_columns,
 )
-from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import add_position, take_due
 from penstock.state.journal import Journal
 
@@ -55,7 +53,7 @@ _PARTS = 8
 
 
 @dataclass(frozen=True)
-class IntervalJoin(Operator):
+class IntervalJoin(KeyedJoin):
     """A join within time; `how` is inner, left, right or full.
 
     `ports` is 1 for an inner join of a stream with itself by the same keys: both sides are then the same rows.
@@ -65,9 +63,6 @@ class IntervalJoin(Operator):
     kind: ClassVar[str] = "interval-join"
     state_version: ClassVar[int] = 1
 
-    keys: tuple[str, ...]
-    right_keys: tuple[str, ...]
-    columns: JoinColumns
     before: int
     after: int
     condition: JoinCondition | None = None
@@ -90,21 +85,9 @@ class IntervalJoin(Operator):
         has_keys = self.how in ("inner", "left") or self.columns.shared == self.keys
         return self.keys if has_keys else None
 
-    @property
-    def pushdown_keys(self) -> tuple[str, ...]:
-        return self.keys
-
-    def route(self, port: int = 0) -> Route:
-        return ByKey(self._keys(port))
-
-    def needs(self, port: int = 0) -> set[str]:
-        left = {*self.keys, *(name for name, _ in self.columns.left)}
-        right = {*self.right_keys, *(name for name, _, _ in self.columns.right)}
-        return left | right if self.ports == 1 else right if port else left
-
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         if not self._outer(port):
-            frame = frame.drop_nulls(list(self._keys(port)))
+            frame = frame.drop_nulls(list(self.keys_of(port)))
         position: tuple[str, ...] = ()
         if self.distinct:
             frame, position = add_position(frame), (PARTITION, SEQUENCE)
@@ -189,7 +172,7 @@ class IntervalJoin(Operator):
         if rows is None or not rows.height:
             return None
         rows = rows.filter(pl.col(_UNMATCHED))
-        has_key = pl.all_horizontal(pl.col(self._keys(side.port)).is_not_null())
+        has_key = pl.all_horizontal(pl.col(self.keys_of(side.port)).is_not_null())
         keyless, probe = rows.filter(~has_key), SortedRows.sorted(rows.filter(has_key))
         matched = np.zeros(probe.rows.height, dtype=bool)
         back, ahead = (self.after, self.before) if side.port else (self.before, self.after)
@@ -210,7 +193,7 @@ class IntervalJoin(Operator):
         journal = state.journal(_NAMES[port], time=TIME, by_time=True)
         keyless = None
         if frame is not None and self._outer(port):
-            has_key = pl.all_horizontal(pl.col(self._keys(port)).is_not_null())
+            has_key = pl.all_horizontal(pl.col(self.keys_of(port)).is_not_null())
             frame, keyless = frame.filter(has_key), frame.filter(~has_key)
         new = None if frame is None or not frame.height else SortedRows.sorted(frame)
         matched = np.zeros(0 if new is None else new.rows.height, dtype=bool)
@@ -235,9 +218,6 @@ class IntervalJoin(Operator):
     def _reach(self, port: int) -> int:
         """How long after a row of this side its matches may come."""
         return self.before if port else self.after
-
-    def _keys(self, port: int) -> tuple[str, ...]:
-        return self.right_keys if port else self.keys
 
     def _outer(self, port: int) -> bool:
         return self.how == "full" or self.how == _NAMES[port]

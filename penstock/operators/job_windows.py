@@ -24,8 +24,7 @@ import polars as pl
 
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import FOREVER, TIME, Progress, SliceState
-from penstock.operators.panes import PaneOperator, concat_frames, describe_aggregation
-from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.panes import PANE, PaneOperator, concat_frames, describe_aggregation, merge_partials
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH

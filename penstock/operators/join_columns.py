@@ -1,4 +1,4 @@
-"""Make joined rows: the columns of a left and a right row, and the condition on both. Pure.
+"""Make joined rows: the columns of a left and a right row, and the condition on both.
 
 A right key with the name of the left key that it is compared with is the same column. Any other right column whose name
 the left side has too gets a suffix.
@@ -15,7 +15,9 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.errors import UserError
+from penstock.operators.contract import Operator
 from penstock.operators.identity import NOT_STATE
+from penstock.operators.routing import ByKey, Route
 
 Schema = Mapping[str, pl.DataType]
 Rows: TypeAlias = npt.NDArray[Any]
@@ -117,6 +119,30 @@ class JoinCondition:
                 hint="Nothing is lost: fix it and start again with the same state directory; the epoch is "
                 "repeated.",
             ) from failure
+
+
+@dataclass(frozen=True)
+class KeyedJoin(Operator):
+    """A join of two inputs by equal keys; with one port, of a stream with itself."""
+
+    keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    columns: JoinColumns
+
+    @property
+    def pushdown_keys(self) -> tuple[str, ...]:
+        return self.keys
+
+    def keys_of(self, port: int) -> tuple[str, ...]:
+        return self.right_keys if port else self.keys
+
+    def route(self, port: int = 0) -> Route:
+        return ByKey(self.keys_of(port))
+
+    def needs(self, port: int = 0) -> set[str]:
+        left = {*self.keys, *(name for name, _ in self.columns.left)}
+        right = {*self.right_keys, *(name for name, _, _ in self.columns.right)}
+        return left | right if self.ports == 1 else right if port else left
 
 
 def gather_columns(rows: pl.DataFrame, names: Sequence[str], at: Rows) -> list[pl.Series]:

@@ -16,8 +16,7 @@ import polars as pl
 
 from penstock.duration import spelled
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.panes import PaneOperator
-from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.panes import PANE, PaneOperator, merge_partials
 from penstock.operators.running import accumulate, lookup_totals
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import WINDOW, TimeWindow, expand_ranges, key_by_window, to_datetime

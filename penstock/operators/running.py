@@ -17,8 +17,7 @@ import polars as pl
 from penstock.duration import spelled
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.panes import PaneOperator, partial_columns
-from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.panes import PANE, PaneOperator, merge_partials, partial_columns
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH

@@ -26,8 +26,7 @@ import polars as pl
 
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import Progress, SliceState
-from penstock.operators.panes import concat_frames, partial_columns
-from penstock.operators.partials import PANE, merge_partials, pane_positions
+from penstock.operators.panes import PANE, concat_frames, merge_partials, pane_positions, partial_columns
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import Instants, expand_ranges
 from penstock.state.buckets import HASH

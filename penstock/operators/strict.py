@@ -7,6 +7,7 @@ The input is a slice's events as they arrive. The output is those before the wat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +73,32 @@ class StrictOperator(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         return add_position(frame).select(*ORDER, *sorted(self.needs(port)))
+
+
+@dataclass(frozen=True)
+class Ordering(StrictOperator):
+    """Puts the events of each key in strict order and emits these columns, for readers that do not order themselves."""
+
+    kind: ClassVar[str] = "event-time-order"
+    state_version: ClassVar[int] = 1
+
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def needs(self, port: int = 0) -> set[str]:
+        return {*self.keys, *self.columns}
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        rows = take_due(frame, state.journal("waiting", time=TIME), progress)
+        if rows is None:
+            return None
+        order = total_order(rows)
+        return (rows if order is None else rows[order]).select(*ORDER, HASH, *self.columns)
+
+    def describe(self) -> str:
+        return f"strict order per {', '.join(self.keys) or 'everything'}"
 
 
 def add_position(frame: pl.DataFrame) -> pl.DataFrame:

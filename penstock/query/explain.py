@@ -5,11 +5,13 @@ All of it is read from the same objects that the engine runs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 import polars as pl
 
 from penstock.duration import spelled
+from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
 from penstock.origin import Origin
@@ -22,7 +24,19 @@ from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep
 #: the forms, each compiled from the one before
 FORMS = ("as written", "logical", "optimised", "stages", "spark stages")
 #: former name -> name
-FORMER_FORMS = {"stage-queries": "stages"}
+_FORMER_FORMS = {"sub-queries": "stages"}
+
+
+def resolve_form(name: str) -> str:
+    """The form of this name. A former name works for one version more, with a warning."""
+    if name in _FORMER_FORMS:
+        form = _FORMER_FORMS[name]
+        message = f"the form {name!r} of explain is now {form!r}; the former name goes with the next version"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return form
+    if name not in FORMS:
+        raise UserError("BAD_OPTION", f"there is no form {name!r}", hint=f"Use one of {', '.join(FORMS)}.")
+    return name
 
 
 def explain_app(app: logical.App) -> dict[str, str]:

@@ -80,9 +80,9 @@ class KeyedJoins(KeyedRows):
         if events is None:
             earlier, later = _bounds(within, before, after, origin)
             earlier = 0 if distinct_pairs else earlier
+            strict, distinct = order == "strict", distinct_pairs
             operator = IntervalJoin(
-                *(self.keys, other.keys, columns, earlier, later, condition, how),
-                *(order == "strict", distinct_pairs, ports),
+                self.keys, other.keys, columns, earlier, later, condition, how, strict, distinct, ports
             )
         else:
             _check_count(events, (within, before, after), how, order, origin)

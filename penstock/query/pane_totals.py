@@ -16,7 +16,7 @@ import polars as pl
 from penstock.operators.functions.summary import COUNT_PART, partial_columns
 from penstock.operators.job_windows import JOB
 from penstock.operators.key_codes import CODE
-from penstock.operators.partials import PANE
+from penstock.operators.panes import PANE
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]

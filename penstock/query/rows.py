@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import UserError
-from penstock.operators.ordering import Ordering
+from penstock.operators.strict import Ordering
 from penstock.query import logical
 from penstock.query.method_hints import no_such_method
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.catalogue.code_requests import alter_from, create_from
 from penstock.catalogue.program import Program
-from penstock.cli.state import forget
+from penstock.cli.state import remove_state_directory
 from penstock.errors import PenstockError, UserError
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -414,7 +414,7 @@ def test_code_that_comes_before_the_first_engine_keeps_nobody_out(tmp_path: Path
     engine = InlineEngine(Program("shop", state, shared=True), state)
     assert sum(report.events for report in engine.steps()) == 1
     engine.close()
-    forget(state)
+    remove_state_directory(state)
     assert not state.exists()
 
 

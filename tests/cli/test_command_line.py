@@ -24,7 +24,7 @@ log = ps.generated(total=10, live=False)
 clicks = ps.stream("clicks", log, ps.combined_log(extra=[ps.Cookie("session")]), time="time")
 app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count()))
 """
-SAID = [
+OPTIONS = [
     *(
         "--master",
         "spark://127.0.0.1:7077",
@@ -38,40 +38,40 @@ SAID = [
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What runs that are not carried out would tell at their end."""
-    told: list[str] = []
+    commands: list[str] = []
 
     def serve(*_: Any, again: str, **__: Any) -> None:
-        told.append(again)
+        commands.append(again)
 
     monkeypatch.setattr(run_command, "serve", serve)
-    return told
+    return commands
 
 
 def test_all_that_was_said_is_said_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my app.py").write_text(APP)
     called = CliRunner().invoke(
-        cli, ["run", "my app.py", *SAID, "--for", "5s", "--fresh"], catch_exceptions=False
+        cli, ["run", "my app.py", *OPTIONS, "--for", "5s", "--fresh"], catch_exceptions=False
     )
     assert called.exit_code == 0, called.output
-    words = shlex.split(told[0])
+    words = shlex.split(commands[0])
     assert words[1:3] == ["run", "my app.py"]
-    assert sorted(words[3:]) == sorted(SAID), "but what is for one time only"
+    assert sorted(words[3:]) == sorted(OPTIONS), "but what is for one time only"
     CliRunner().invoke(cli, words[1:], catch_exceptions=False)
-    assert told[1] == told[0]
+    assert commands[1] == commands[0]
 
 
 def test_it_is_one_line_however_long(tmp_path: Path) -> None:
     (file := tmp_path / f"{'long' * 40}.py").write_text(APP)
-    said = [str(file), "--state", str(tmp_path / ("deep" * 20)), "--master", "inline", "--drain"]
-    called = CliRunner().invoke(cli, ["run", *said], catch_exceptions=False)
-    (line,) = [one for one in called.output.splitlines() if one.startswith("go on with: ")]
-    words = shlex.split(line.removeprefix("go on with: "))
-    assert (words[1:3], sorted(words[3:])) == (["run", str(file)], sorted(said[1:]))
+    options = [str(file), "--state", str(tmp_path / ("deep" * 20)), "--master", "inline", "--drain"]
+    called = CliRunner().invoke(cli, ["run", *options], catch_exceptions=False)
+    (line,) = [one for one in called.output.splitlines() if one.startswith("continue with: ")]
+    words = shlex.split(line.removeprefix("continue with: "))
+    assert (words[1:3], sorted(words[3:])) == (["run", str(file)], sorted(options[1:]))
 
 
 def executable(path: Path) -> Path:
@@ -115,5 +115,5 @@ def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:
     sums = subprocess.run(["cksum"], input="", text=True, capture_output=True, check=True).stdout
     (root / ".venv/penstock-ready").write_text(f"{root.resolve()}\n{sums}")
     for called, folder in (("./run", root), ("../checkout/run", root), (str(root / "run"), tmp_path)):
-        said = subprocess.run([called, "status"], cwd=folder, capture_output=True, text=True, timeout=60)
-        assert said.stdout == f"called as {called}\n", said.stderr
+        options = subprocess.run([called, "status"], cwd=folder, capture_output=True, text=True, timeout=60)
+        assert options.stdout == f"called as {called}\n", options.stderr

@@ -14,7 +14,7 @@ from penstock.cli.options import as_seconds, default_state
 from penstock.errors import UserError
 
 
-def left(arguments: list[str]) -> int:
+def exit_code(arguments: list[str]) -> int:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     code = caught.value.code
@@ -38,16 +38,16 @@ def test_every_command_has_a_help(command: list[str]) -> None:
 def test_a_missing_file_is_an_error_of_the_user_without_a_traceback(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert left(["run", str(tmp_path / "none.py")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("[APP_FILE_MISSING] ")
-    assert "Traceback" not in told
+    assert exit_code(["run", str(tmp_path / "none.py")]) == 2
+    output = capsys.readouterr().err
+    assert output.startswith("[APP_FILE_MISSING] ")
+    assert "Traceback" not in output
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert left(["run", str(tmp_path / "none.py"), "--debug"]) == 2
+    assert exit_code(["run", str(tmp_path / "none.py"), "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -59,7 +59,7 @@ def test_what_nobody_expected_is_kept_in_a_file(
 
     monkeypatch.setattr("penstock.cli.run.load", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert left(["explain", "any.py"]) == entry.UNEXPECTED
+    assert exit_code(["explain", "any.py"]) == entry.UNEXPECTED
     assert "ZeroDivisionError: nought" in capsys.readouterr().err
     (kept,) = tmp_path.glob("penstock-error-*.txt")
     assert "Traceback" in kept.read_text()
@@ -67,16 +67,16 @@ def test_what_nobody_expected_is_kept_in_a_file(
 
 def test_explain_shows_every_form_of_the_click_stream(capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(penstock.__file__).parent / "demos" / "clickstream.py"
-    assert left(["explain", str(file)]) == 0
-    told = capsys.readouterr().out
+    assert exit_code(["explain", str(file)]) == 0
+    output = capsys.readouterr().out
     for heading in ("AS WRITTEN", "LOGICAL", "OPTIMISED", "STAGES", "SPARK STAGES"):
-        assert heading in told
-    assert "exchange by visitor" in told
-    assert "declared at: clickstream.py:" in told, "a demo is a user's program: its lines are named"
+        assert heading in output
+    assert "exchange by visitor" in output
+    assert "declared at: clickstream.py:" in output, "a demo is a user's program: its lines are named"
 
 
 def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert left(["explain", "any.py", "--form", "spoken"]) == 2
+    assert exit_code(["explain", "any.py", "--form", "spoken"]) == 2
     assert "as written, logical" in capsys.readouterr().err
 
 

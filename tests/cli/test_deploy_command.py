@@ -60,7 +60,7 @@ def rows_of(job: str, after: int = -1) -> Callable[[JobClient], Any]:
 
 
 def said(engine: Running, *arguments: str, code: int = 0) -> list[str]:
-    done = engine.told(*arguments)
+    done = engine.run_command(*arguments)
     assert done.returncode == code, done.stderr
     return (done.stderr if code else done.stdout).splitlines()
 

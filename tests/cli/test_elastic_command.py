@@ -13,7 +13,7 @@ from penstock.cli.scaling_options import load_manager
 from penstock.errors import UserError
 
 
-def said(*arguments: str) -> str:
+def simulate(*arguments: str) -> str:
     result = CliRunner().invoke(app, ["elastic", "simulate", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -23,34 +23,36 @@ def said(*arguments: str) -> str:
 
 def test_a_spike_is_told_as_tables_and_drawn(tmp_path: Path) -> None:
     svg = tmp_path / "spike.svg"
-    output = said("--trace", "spike", "--hours", "0.5", "--svg", str(svg))
+    output = simulate("--trace", "spike", "--hours", "0.5", "--svg", str(svg))
     assert "more executors" in output
     assert "executor hours" in output
     assert svg.read_text().startswith("<svg")
 
 
 def test_json_is_one_object_a_line() -> None:
-    lines = [json.loads(line) for line in said("--trace", "spike", "--hours", "0.5", "--json").splitlines()]
+    lines = [
+        json.loads(line) for line in simulate("--trace", "spike", "--hours", "0.5", "--json").splitlines()
+    ]
     assert [line["decision"] for line in lines[:-1]] == ["provision", "decommission"]
     assert lines[-1]["figures"]["provisions"] == 1
 
 
 def test_two_runs_are_compared() -> None:
-    output = said("--trace", "step", "--hours", "0.2", "--against", "off", "--json")
+    output = simulate("--trace", "step", "--hours", "0.2", "--against", "off", "--json")
     last = json.loads(output.splitlines()[-1])
     assert last["against"]["provisions"] == 0
-    assert "largest_step=1" in said("--trace", "step", "--hours", "0.2", "--against", "largest_step=1")
+    assert "largest_step=1" in simulate("--trace", "step", "--hours", "0.2", "--against", "largest_step=1")
 
 
 def test_settings_may_be_repeated_or_listed(tmp_path: Path) -> None:
     given = ["--settings", "dry_run=true,cool_down_seconds=2m", "--settings", "largest_step=3"]
-    output = said("--trace", "step", "--hours", "0.2", "--executors", "2..30", *given, "--json")
+    output = simulate("--trace", "step", "--hours", "0.2", "--executors", "2..30", *given, "--json")
     first = json.loads(output.splitlines()[0])
     assert (first["outcome"], first["count"]) == ("dry run", 3)
 
 
 def test_nothing_decided_is_told() -> None:
-    assert "no decisions" in said("--trace", "steady", "--hours", "0.2", "--noise", "0.1")
+    assert "no decisions" in simulate("--trace", "steady", "--hours", "0.2", "--noise", "0.1")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_nothing_decided_is_told() -> None:
 )
 def test_what_cannot_be_is_refused(arguments: tuple[str, ...], condition: str) -> None:
     with pytest.raises(UserError) as caught:
-        said(*arguments)
+        simulate(*arguments)
     assert caught.value.condition == condition
 
 
@@ -82,7 +84,7 @@ class Mine:
 def test_a_users_manager_is_loaded_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
-    assert "as I like it" in said("--hours", "0.1", "--manager", str(file))
+    assert "as I like it" in simulate("--hours", "0.1", "--manager", str(file))
 
 
 @pytest.mark.parametrize(

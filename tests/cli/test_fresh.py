@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.cli import commands as cli
-from penstock.cli.state import forget
+from penstock.cli.state import remove_state_directory
 from penstock.errors import ExternalError, UserError
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import run_inline
@@ -34,9 +34,9 @@ def left_by_a_run(state: Path) -> Path:
 
 def test_a_state_directory_is_removed(tmp_path: Path) -> None:
     state = left_by_a_run(tmp_path / "state")
-    forget(state)
+    remove_state_directory(state)
     assert not state.exists()
-    forget(state)
+    remove_state_directory(state)
 
 
 def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
@@ -46,33 +46,33 @@ def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
     )
     jobs.join(begin=True)
     assert jobs.commands == 1
-    forget(state)
+    remove_state_directory(state)
     assert not state.exists()
 
 
 def test_a_folder_that_is_only_named_as_ours_is_left(tmp_path: Path) -> None:
     (tmp_path / "commands").mkdir()
     (tmp_path / "commands" / "deploy.sh").write_text("by hand")
-    forget(tmp_path)
+    remove_state_directory(tmp_path)
     assert (tmp_path / "commands" / "deploy.sh").exists()
 
 
 def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("all of it")
     with pytest.raises(UserError, match="NOT_A_STATE_DIRECTORY"):
-        forget(tmp_path)
+        remove_state_directory(tmp_path)
     state = left_by_a_run(tmp_path / "state")
     (state / "thesis.txt").write_text("all of it")
     with pytest.raises(UserError, match=r"it also holds thesis\.txt"):
-        forget(state)
+        remove_state_directory(state)
     (state / "thesis.txt").rename(state / ".hidden")
     with pytest.raises(UserError, match=r"it also holds \.hidden"):
-        forget(state)
+        remove_state_directory(state)
     (state / ".hidden").unlink()
     link = tmp_path / "link"
     link.symlink_to(state)
     with pytest.raises(UserError, match="it is a link"):
-        forget(link)
+        remove_state_directory(link)
     assert (tmp_path / "thesis.txt").exists()
     assert (state / "penstock.json").exists()
 
@@ -80,7 +80,7 @@ def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
 def test_a_state_directory_in_use_is_left(tmp_path: Path) -> None:
     state = left_by_a_run(tmp_path / "state")
     with StateDirectory(state).locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
-        forget(state)
+        remove_state_directory(state)
     assert (state / "penstock.json").exists()
 
 
@@ -121,13 +121,13 @@ def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
     assert called("2h") == 2
     assert "--drop-state" in capsys.readouterr().err
     assert called("2h", "--drop-state") == 0
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert (
         "of its state kept: nothing; dropped: nothing; starts empty: 1-time-window-aggregate"
-        in told.out + told.err
+        in output.out + output.err
     )
-    assert "go on with" in told.out
-    assert "--drop-state" not in told.out.partition("go on with")[2]
+    assert "continue with" in output.out
+    assert "--drop-state" not in output.out.partition("continue with")[2]
     assert called("2h") == 0
 
 

@@ -12,7 +12,7 @@ from penstock.cli import commands as cli
 SHORT = ["--trace", "spikes", "--hours", "0.5", "--kills", "4"]
 
 
-def left(*arguments: str) -> int:
+def exit_code(*arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
         cli.main(["ha", *arguments])
     return int(end.value.code or 0)
@@ -20,11 +20,11 @@ def left(*arguments: str) -> int:
 
 def test_a_run_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "run.svg"
-    assert left("simulate", *SHORT, "--compare", "--svg", str(picture)) == 0
-    told = capsys.readouterr().out
-    assert "4 of 4" in told
-    assert "active-replication to deployed" in told
-    assert "passive-replication" in told
+    assert exit_code("simulate", *SHORT, "--compare", "--svg", str(picture)) == 0
+    output = capsys.readouterr().out
+    assert "4 of 4" in output
+    assert "active-replication to deployed" in output
+    assert "passive-replication" in output
     assert picture.read_text().startswith("<svg")
 
 
@@ -39,7 +39,7 @@ def test_a_run_as_json_ends_with_its_figures(capsys: pytest.CaptureFixture[str])
         "--checkpoint-every",
         "auto",
     ]
-    assert left("simulate", *SHORT, *own, "--json") == 0
+    assert exit_code("simulate", *SHORT, *own, "--json") == 0
     *decisions, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert decisions[0]["before"] == "active-replication"
     assert {"reason", "inputs", "considered"} <= set(decisions[0])
@@ -49,21 +49,21 @@ def test_a_run_as_json_ends_with_its_figures(capsys: pytest.CaptureFixture[str])
 def test_a_sweep_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "sweep.svg"
     short = ["--hours", "0.1", "--kills", "1"]
-    assert left("sweep", "--by", "interval", *short, "--svg", str(picture)) == 0
+    assert exit_code("sweep", "--by", "interval", *short, "--svg", str(picture)) == 0
     assert "passive-hot" in capsys.readouterr().out
     assert picture.exists()
-    assert left("sweep", "--by", "threshold", *short, "--json") == 0
+    assert exit_code("sweep", "--by", "threshold", *short, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert rows[0]["threshold_seconds"] < rows[-1]["threshold_seconds"]
 
 
 def test_the_schemes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert left("schemes") == 0
+    assert exit_code("schemes") == 0
     assert "passive-cold" in capsys.readouterr().out
-    assert left("schemes", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["schemes"]) == 6
-    assert set(told["semantics"]) == {"precise", "rollback", "gap", "amnesia"}
+    assert exit_code("schemes", "--json") == 0
+    output = json.loads(capsys.readouterr().out)
+    assert len(output["schemes"]) == 6
+    assert set(output["semantics"]) == {"precise", "rollback", "gap", "amnesia"}
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_the_schemes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_wrong_is_refused(
     arguments: list[str], condition: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert left("simulate", *arguments) == 2
+    assert exit_code("simulate", *arguments) == 2
     assert f"[{condition}]" in capsys.readouterr().err
 
 
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert left("simulate", *SHORT, "--svg", str(tmp_path / "no" / "where.svg")) == 3
+    assert exit_code("simulate", *SHORT, "--svg", str(tmp_path / "no" / "where.svg")) == 3
     assert "[FILE_UNWRITABLE]" in capsys.readouterr().err

@@ -84,7 +84,7 @@ class Running:
             time.sleep(0.1)
         raise AssertionError("the engine did not answer in time")
 
-    def told(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What a command says from another process."""
         command = [*COMMAND, *arguments, "--state", str(self.state)]
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -117,7 +117,7 @@ def test_functions_of_an_app_file_run_in_the_workers(engines: Callable[..., Runn
     for job in ("named", "unnamed"):
         rows = engine.when(lambda client, job=job: (a := client.ask(job)) and a["rows"])
         assert {path for (path,) in rows} == {path.upper() for (path,) in rows}
-    refused = engine.told("jobs", "create", "bad", "SELECT locked(path) AS path FROM clicks")
+    refused = engine.run_command("jobs", "create", "bad", "SELECT locked(path) AS path FROM clicks")
     assert (refused.returncode, "NOT_SENDABLE" in refused.stderr) == (2, True), refused.stderr
     epoch = engine.when(lambda client: client.ask("named"))["epoch"]
     assert engine.when(lambda client: client.ask("named")["epoch"] > epoch), "it goes on"
@@ -131,18 +131,18 @@ def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], R
     assert first["columns"] == ["path", "n"]
     assert len(first["rows"]) % 3 == 0, "the first epoch may tell several windows"
 
-    made = engine.told("jobs", "create", "plain", "SELECT path, status FROM clicks WHERE status = 200")
+    made = engine.run_command("jobs", "create", "plain", "SELECT path, status FROM clicks WHERE status = 200")
     assert (made.returncode, made.stdout.split(";")[0]) == (0, "created job plain"), made.stderr
     assert engine.when(lambda client: client.ask("plain"))["columns"] == ["path", "status"]
-    altered = engine.told("jobs", "alter", "popular", "SET LIMIT 1")
+    altered = engine.run_command("jobs", "alter", "popular", "SET LIMIT 1")
     assert "its state is kept" in altered.stdout
     assert engine.when(lambda client: (a := client.ask("popular")) and len(a["rows"]) == 1 and a)
-    refused = engine.told("jobs", "drop", "nobody")
+    refused = engine.run_command("jobs", "drop", "nobody")
     assert refused.returncode == 2
     assert "UNKNOWN_JOB" in refused.stderr
-    asked = engine.told("ask", "popular", "--json")
+    asked = engine.run_command("ask", "popular", "--json")
     assert json.loads(asked.stdout)["rows"]
-    assert engine.told("jobs", "pause", "errors").returncode == 0
+    assert engine.run_command("jobs", "pause", "errors").returncode == 0
 
     engine.kill()
     with pytest.raises(PenstockError), JobClient(engine.state) as client:
@@ -157,7 +157,7 @@ def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], R
         assert (
             "LIMIT 1" in next(r for r in client.say("SHOW JOBS")[0]["rows"] if r["job"] == "popular")["query"]
         )
-    live = again.told("sql", "SELECT path FROM clicks WHERE status = 404", "--for", "3s")
+    live = again.run_command("sql", "SELECT path FROM clicks WHERE status = 404", "--for", "3s")
     assert live.returncode == 0, live.stderr
     assert all(set(json.loads(line)) == {"path"} for line in live.stdout.splitlines())
     with JobClient(again.state) as client:

@@ -58,7 +58,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_a_file_without_an_app_is_told_how_to_get_one(tmp_path: Path) -> None:
     error = refused(written(tmp_path, "x = 1\n"))
     assert error.condition == "NO_APP"
-    assert "penstock.app(" in error.text()
+    assert "ps.app(" in error.text()
 
 
 def test_a_file_with_two_apps_is_refused_with_their_names(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWIN
 
 def test_settings_of_spark_are_taken_as_they_are_said() -> None:
     assert as_spark_settings(None) == {}
-    said = ["spark.executor.memory=2g", "spark.a.b=x=y", "spark.executor.memory=3g", "spark.empty="]
-    assert as_spark_settings(said) == {"spark.executor.memory": "3g", "spark.a.b": "x=y", "spark.empty": ""}
+    given = ["spark.executor.memory=2g", "spark.a.b=x=y", "spark.executor.memory=3g", "spark.empty="]
+    assert as_spark_settings(given) == {"spark.executor.memory": "3g", "spark.a.b": "x=y", "spark.empty": ""}
 
 
 @pytest.mark.parametrize(

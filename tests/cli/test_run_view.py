@@ -36,10 +36,10 @@ def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.Monk
         engine.last_epoch = 3
         looks = engine.looks
         _until(lambda: engine.looks >= looks + 2)  # what it saw before was printed
-        told = out.getvalue()
+        output = out.getvalue()
         _until(lambda: engine.looks >= looks + 30)
-        assert out.getvalue() == told, "it has ended"
-    assert told.splitlines()[0].endswith("ready")
+        assert out.getvalue() == output, "it has ended"
+    assert output.splitlines()[0].endswith("ready")
 
 
 @pytest.mark.parametrize(("term", "kind"), [("xterm", ScreenView), ("", ScreenView), ("dumb", LineView)])

@@ -26,7 +26,7 @@ def counted(directory: Path) -> ps.App:
     return ps.app("counted", ps.output("counts", counts, ps.jsonl(directory / "out")))
 
 
-def ran(directory: Path, spark: SparkSession) -> dict[str, bytes]:
+def run_to_end(directory: Path, spark: SparkSession) -> dict[str, bytes]:
     """Run to the end; returns the files of the output."""
     settings = Settings(
         state=directory / "state",
@@ -42,7 +42,7 @@ def ran(directory: Path, spark: SparkSession) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("finished")
-    ran(directory, spark)
+    run_to_end(directory, spark)
     return directory
 
 
@@ -82,9 +82,9 @@ def test_show_tells_collections_and_shows_rows(run: Path, capsys: pytest.Capture
     assert called("show", run / "state") == 0
     assert "totals" in capsys.readouterr().out
     assert called("show", run / "state", "1-running-aggregate", "--epoch", "2", "--rows", "2") == 0
-    told = capsys.readouterr().out
-    assert "state after epoch 2" in told
-    assert "count.n" in told
+    output = capsys.readouterr().out
+    assert "state after epoch 2" in output
+    assert "count.n" in output
     assert called("show", run / "state", "9-none") == 2
     assert called("show", run / "state", "--epoch", "999") == 2
 
@@ -106,9 +106,9 @@ def test_a_damaged_run_is_found_and_after_a_rollback_the_same_results_are_made_a
     straight = {path.name: path.read_bytes() for path in (run / "out").glob("*.jsonl")}
     last, good = state.manifests.epochs()[-1], spoil(state)
     assert called("verify", run / "state") == 4
-    told = capsys.readouterr()
-    assert "its checksum does not match" in told.out
-    assert f"the last intact epoch is {good}" in told.err
+    output = capsys.readouterr()
+    assert "its checksum does not match" in output.out
+    assert f"the last intact epoch is {good}" in output.err
 
     assert called("rollback", run / "state") == 0
     assert f"Rolled back to epoch {good}." in capsys.readouterr().out
@@ -117,7 +117,7 @@ def test_a_damaged_run_is_found_and_after_a_rollback_the_same_results_are_made_a
 
     for epoch in range(good + 1, last + 1):  # what the sinks already had is made again, not remembered
         (run / "out" / f"epoch-{epoch:012d}.jsonl").unlink(missing_ok=True)
-    assert ran(run, spark) == straight
+    assert run_to_end(run, spark) == straight
     assert state.manifests.epochs()[-1] == last
 
 
@@ -126,7 +126,7 @@ def test_one_can_go_back_to_the_very_beginning(run: Path, spark: SparkSession) -
     assert called("rollback", run / "state", "--to", "-1") == 0
     assert StateDirectory(run / "state").manifests.epochs() == []
     shutil.rmtree(run / "out")
-    assert ran(run, spark) == straight
+    assert run_to_end(run, spark) == straight
 
 
 def test_a_rollback_to_what_is_not_kept_changes_nothing(run: Path) -> None:

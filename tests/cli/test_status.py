@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from penstock.cli.commands import app as cli
-from penstock.cli.scaling_options import following, load_manager
+from penstock.cli.scaling_options import executor_settings, load_manager
 from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
@@ -33,7 +33,7 @@ from tests.cluster import driven, query
 @pytest.mark.spark
 def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: Path) -> None:
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path), spark)
-    told: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     metrics: list[str] = []
 
     def watch(report: EpochReport) -> None:
@@ -41,27 +41,27 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
             engine.meter.measured(engine.workers(), ["driver"])  # a period begins with the one before
         if report.epoch == 8:
             engine.meter._since -= 1.0
-            told.append(request_status(tmp_path / "state"))
+            result.append(request_status(tmp_path / "state"))
             metrics.append(request_status(tmp_path / "state", "metrics"))
 
     with StatusServer(engine):
         engine.run(watch)
-        (said,) = told
-    assert said["name"] == "driven"
-    assert said["epoch"] == 7, "the last one that has ended"
-    assert set(said["sub_queries"]) == {"scan", *engine.plan.stages}
+        (facts,) = result
+    assert facts["name"] == "driven"
+    assert facts["epoch"] == 7, "the last one that has ended"
+    assert set(facts["sub_queries"]) == {"scan", *engine.plan.stages}
     for name in engine.plan.stages:
-        one = said["sub_queries"][name]
+        one = facts["sub_queries"][name]
         assert one["rows_per_second"] > 0
         assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
         assert f'penstock_stage_utilisation_ratio{{stage="{name}"}} ' in metrics[0]
         assert f'penstock_stage_latency_seconds_count{{stage="{name}"}} ' in metrics[0]
         assert len(one["bucket_seconds"]) == len(one["bucket_map"]) == 64
         assert sum(one["bucket_bytes"]) == pytest.approx(one["state_bytes"])
-    assert said["processing_rate"] > 0
+    assert facts["processing_rate"] > 0
     assert "penstock_events_total " in metrics[0]
     assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
-    shown = at_width(140, said)
+    shown = at_width(140, facts)
     assert "driven" in shown
     assert all(name in shown for name in engine.plan.stages)
     with pytest.raises(ExternalError) as gone:
@@ -78,10 +78,10 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     assert len(recent.since(0)) == KEPT_EPOCHS
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
     with StatusServer(engine, recent):
-        (told,) = request_status(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
+        (result,) = request_status(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
         assert request_status(tmp_path / "state", "epochs 1000000") == []
     of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
-    assert EpochFigures.from_plain(told) == of_report.figures
+    assert EpochFigures.from_plain(result) == of_report.figures
     assert of_report.figures.rows == {"a": 2}
 
 
@@ -96,7 +96,7 @@ def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -
 
 
 def test_decisions_are_shown_with_their_reasons() -> None:
-    said: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": "clicks",
         "epoch": 12,
         "master": "spark://127.0.0.1:7077",
@@ -118,20 +118,20 @@ def test_decisions_are_shown_with_their_reasons() -> None:
             ],
         },
     }
-    shown = at_width(120, said)
+    shown = at_width(120, facts)
     assert "under way: 2 more executors: waits for executor 2 of 2, requested 12 s ago" in shown
     assert "executor 3 failed 4 s ago" in shown
     assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in shown
 
 
-def at_width(width: int, said: dict[str, Any]) -> str:
+def at_width(width: int, facts: dict[str, Any]) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(draw_status(said, width))
+    console.print(draw_status(facts, width))
     return console.export_text()
 
 
 def sub_query(**more: Any) -> dict[str, Any]:
-    said = {
+    facts = {
         "utilisation": 0.55,
         "rows_per_second": 1_234_567.0,
         "backlog_seconds": 3.0,
@@ -141,10 +141,10 @@ def sub_query(**more: Any) -> dict[str, Any]:
         "bucket_seconds": [1.0] * 64,
         "bucket_map": [0] * 64,
     }
-    return said | more
+    return facts | more
 
 
-BEGUN: dict[str, Any] = {
+STARTED: dict[str, Any] = {
     "name": "top_pages",
     "epoch": -1,
     "master": "spark://127.0.0.1:7077",
@@ -164,7 +164,7 @@ BEGUN: dict[str, Any] = {
 
 
 def test_in_eighty_columns_nothing_is_left_out() -> None:
-    shown = at_width(80, BEGUN)
+    shown = at_width(80, STARTED)
     assert "…" not in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
     assert all(word in shown for word in ("clicks", "path", "country"))
@@ -174,7 +174,7 @@ def test_in_eighty_columns_nothing_is_left_out() -> None:
 
 
 def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
-    new = {"0": BEGUN["executors"]["0"], "3": {"cores": 1, "cpu": None, "memory_bytes": 0.0}}
+    new = {"0": STARTED["executors"]["0"], "3": {"cores": 1, "cpu": None, "memory_bytes": 0.0}}
     elastic = {
         "orders": [],
         "deaths": [],
@@ -183,7 +183,7 @@ def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
         "leaving": ["0"],
         "decisions": [],
     }
-    shown = at_width(80, BEGUN | {"backlog_seconds": None, "executors": new, "elastic": elastic})
+    shown = at_width(80, STARTED | {"backlog_seconds": None, "executors": new, "elastic": elastic})
     assert "no epoch yet" in shown
     assert "epoch -1" not in shown
     assert "not known yet" in shown
@@ -194,14 +194,14 @@ def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
 
 
 def test_measurements_that_are_old_are_told_to_be() -> None:
-    assert "ago" not in at_width(80, BEGUN)
-    assert "measured 25.0 s ago" in at_width(120, BEGUN | {"measured_seconds_ago": 25.0})
+    assert "ago" not in at_width(80, STARTED)
+    assert "measured 25.0 s ago" in at_width(120, STARTED | {"measured_seconds_ago": 25.0})
 
 
 def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:
-    told = CliRunner().invoke(cli, ["status", "--state", str(tmp_path)])
-    assert isinstance(told.exception, ExternalError)
-    assert told.exception.condition == "ENGINE_NOT_RUNNING"
+    result = CliRunner().invoke(cli, ["status", "--state", str(tmp_path)])
+    assert isinstance(result.exception, ExternalError)
+    assert result.exception.condition == "ENGINE_NOT_RUNNING"
 
 
 def test_an_engine_whose_queries_do_not_change_says_so(
@@ -212,23 +212,23 @@ def test_an_engine_whose_queries_do_not_change_says_so(
     monkeypatch.chdir(tmp_path)
     with LineServer.at(socket_of(place, "status"), "penstock-status", lambda asked: asked):
         for command in (["alter", "hits", "SET LIMIT 3"], ["list"]):
-            told = CliRunner().invoke(cli, ["jobs", *command])
-            assert isinstance(told.exception, UserError)
-            assert told.exception.condition == "NO_COMMANDS"
-            assert "--reduced" in told.exception.text()
+            result = CliRunner().invoke(cli, ["jobs", *command])
+            assert isinstance(result.exception, UserError)
+            assert result.exception.condition == "NO_COMMANDS"
+            assert "--reduced" in result.exception.text()
     with pytest.raises(ExternalError, match="ENGINE_NOT_RUNNING"):
         JobClient(place)
 
 
 def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
-        following("local[*]", None, ["on"], None)
+        executor_settings("local[*]", None, ["on"], None)
     assert refused.value.condition == "NOT_A_CLUSTER"
-    assert following("local[*]", None, None, None) == {}
+    assert executor_settings("local[*]", None, None, None) == {}
     for begun in (1, 5):
         with pytest.raises(UserError, match="is not between least_executors=2 and most_executors=4"):
-            following("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
-    given = following("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
+            executor_settings("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
+    given = executor_settings("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
     assert given["executors"] == 2
     assert given["elastic"].most_executors == 4
 
@@ -265,9 +265,9 @@ def test_a_manager_of_ones_own_is_loaded(tmp_path: Path) -> None:
 
 def test_jobs_have_no_plan_for_a_load(tmp_path: Path) -> None:
     (tmp_path / "jobs.sql").write_text("CREATE STREAM s FROM files('x') FORMAT combined_log EVENT TIME time")
-    told = CliRunner().invoke(cli, ["plan", str(tmp_path / "jobs.sql")])
-    assert isinstance(told.exception, UserError)
-    assert told.exception.condition == "JOBS_NOT_APP"
+    result = CliRunner().invoke(cli, ["plan", str(tmp_path / "jobs.sql")])
+    assert isinstance(result.exception, UserError)
+    assert result.exception.condition == "JOBS_NOT_APP"
 
 
 APP = """
@@ -283,18 +283,20 @@ app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps
 def test_a_sample_tells_what_an_epoch_costs_and_what_an_event(tmp_path: Path) -> None:
     live = APP.replace("total=20_000, live=False", "rate=2_000").replace("NEVER", str(tmp_path / "never"))
     (tmp_path / "app.py").write_text(live)
-    told = CliRunner().invoke(cli, ["plan", str(tmp_path / "app.py"), "--sample", "8s", "--master", "inline"])
-    assert told.exit_code == 0, told.output
-    title, *rows = [line.split() for line in told.output.splitlines()]
+    result = CliRunner().invoke(
+        cli, ["plan", str(tmp_path / "app.py"), "--sample", "8s", "--master", "inline"]
+    )
+    assert result.exit_code == 0, result.output
+    title, *rows = [line.split() for line in result.output.splitlines()]
     assert " ".join(title).startswith("stage ms per epoch µs per event cores at")
     assert rows[0][0] == "scan"
-    assert "start with 1 executor" in told.output
+    assert "start with 1 executor" in result.output
 
 
 @pytest.mark.spark
 def test_a_sample_suggests_sizes(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP.replace("NEVER", str(tmp_path / "never")))
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli,
         [
             "plan",
@@ -308,9 +310,9 @@ def test_a_sample_suggests_sizes(spark: SparkSession, tmp_path: Path) -> None:
             "local[2]",
         ],
     )
-    assert told.exit_code == 0, told.output
-    said = json.loads(told.output.splitlines()[-1])
-    assert said["sample_events"] > 0
-    assert said["executors"] == said["slices"] >= 1
-    assert said["parts"][0]["name"] == "scan"
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.output.splitlines()[-1])
+    assert facts["sample_events"] > 0
+    assert facts["executors"] == facts["slices"] >= 1
+    assert facts["parts"][0]["name"] == "scan"
     assert not (tmp_path / "never").exists(), "a sample writes nothing"

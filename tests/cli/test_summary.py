@@ -26,17 +26,17 @@ def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> Run:
 
 
 def test_all_dead(tmp_path: Path) -> None:
-    told = warning(ended([ev(0, n="many"), ev(1, n="more")], tmp_path), tmp_path)
-    assert told is not None
+    text = warning(ended([ev(0, n="many"), ev(1, n="more")], tmp_path), tmp_path)
+    assert text is not None
     assert (
-        "WARNING: none of the records read could be used: 2 dead; the first: clicks: column n: 'many'" in told
+        "WARNING: none of the records read could be used: 2 dead; the first: clicks: column n: 'many'" in text
     )
 
 
 def test_all_late(tmp_path: Path) -> None:
-    told = warning(ended([ev(4e9, n=1)], tmp_path), tmp_path)
-    assert told is not None
-    assert "1 late; the first: clicks: dated too far ahead" in told
+    text = warning(ended([ev(4e9, n=1)], tmp_path), tmp_path)
+    assert text is not None
+    assert "1 late; the first: clicks: dated too far ahead" in text
 
 
 def test_some_are_good(tmp_path: Path) -> None:

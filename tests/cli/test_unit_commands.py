@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.commands import main
-from penstock.cli.unit import begun_unit
+from penstock.cli.unit import open_unit
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Recovery, Unit, UnitRecord, unit_name
@@ -23,11 +23,11 @@ app = ps.app("few", ps.output("all", clicks.select("path"), ps.jsonl("out")))
 """
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
     with pytest.raises(SystemExit) as left:
         main(arguments)
-    told = capsys.readouterr()
-    return left.value.code, told.out + told.err
+    output = capsys.readouterr()
+    return left.value.code, output.out + output.err
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def test_options_of_a_unit_need_a_unit(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("app.py").write_text(APP)
-    code, text = said(capsys, "run", "app.py", "--scheme", "deployed")
+    code, text = run_command(capsys, "run", "app.py", "--scheme", "deployed")
     assert code == 2
     assert "[BAD_OPTION]" in text
-    code, text = said(capsys, "ha", "status", "--state", "nowhere")
+    code, text = run_command(capsys, "ha", "status", "--state", "nowhere")
     assert code == 2
     assert "[NO_UNIT]" in text
 
@@ -57,16 +57,16 @@ def test_jobs_may_have_any_scheme_and_begin_as_others_do(
     unit: Unit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for scheme in Scheme:
-        assert said(capsys, "ha", "switch", scheme, "--state", str(unit.root))[0] == 0
+        assert run_command(capsys, "ha", "switch", scheme, "--state", str(unit.root))[0] == 0
         assert unit.record().scheme is scheme
-    asked = {"threshold_seconds": 10.0}
+    recovery = {"threshold_seconds": 10.0}
     launch = replace(
         unit.launch,
         unit=unit_name("c", tmp_path / "other"),
-        recovery=asked,
+        recovery=recovery,
         settings={"checkpoint_every": 1, "checkpoint_varies": False},
     )
-    with begun_unit(tmp_path / "other", launch, None) as other:
+    with open_unit(tmp_path / "other", launch, None) as other:
         assert other.record().scheme is Scheme.active_replication
         assert settings_of(other.launch).schemes == tuple(Scheme)
 
@@ -80,28 +80,29 @@ def test_a_unit_without_engines_is_shown_with_its_history(
             Scheme.deployed, now.directory, recoveries=(recovery,), generation=2, leader="e2"
         ).add_measurements(detect=2.0)
     )
-    code, text = said(capsys, "ha", "status", "--state", str(unit.root))
+    code, text = run_command(capsys, "ha", "status", "--state", str(unit.root))
     assert code == 0
     assert "3.50 s" in text
     assert "measured detect" in text
-    code, text = said(capsys, "ha", "status", "--state", str(unit.root), "--json")
-    told = json.loads(text)
+    code, text = run_command(capsys, "ha", "status", "--state", str(unit.root), "--json")
+    output = json.loads(text)
     assert code == 0
-    assert told["leader"] is None, "it is not up"
-    assert told["phase"] == "down"
-    assert told["recoveries"][0]["first_result_after"] == 3.5
-    code, text = said(capsys, "ha", "switch", "passive-hot", "--state", str(unit.root))
+    assert output["leader"] is None, "it is not up"
+    assert output["phase"] == "down"
+    assert output["recoveries"][0]["first_result_after"] == 3.5
+    code, text = run_command(capsys, "ha", "switch", "passive-hot", "--state", str(unit.root))
     assert "deployed -> passive-hot" in text
     assert unit.record().scheme is Scheme.passive_hot
-    assert said(capsys, "ha", "stop", "--state", str(unit.root))[0] == 0
+    assert run_command(capsys, "ha", "stop", "--state", str(unit.root))[0] == 0
     assert unit.record().phase == "stopping"
     assert (
-        json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"] == "stopped"
+        json.loads(run_command(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]
+        == "stopped"
     )
     session = unit.store.start_session(60.0)
     unit.register_coordinator(session)
     assert (
-        json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]
+        json.loads(run_command(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]
         == "stopping"
     )
     session.close()
@@ -114,7 +115,7 @@ def test_a_failure_that_nobody_saw_is_measured_from_the_last_result(
     hung = Recovery("e1", "e2", 2, "deployed", lease_at=12.0, last_result_at=9.0, first_result_at=13.5)
     unit.change(lambda now: UnitRecord(Scheme.deployed, now.directory, recoveries=(hung,), generation=2))
     assert (hung.detected_after, hung.first_result_after) == (3.0, 4.5)
-    text = said(capsys, "ha", "status", "--state", str(unit.root))[1]
+    text = run_command(capsys, "ha", "status", "--state", str(unit.root))[1]
     assert "at most 3.00 s" in text
     assert "at most 4.50 s" in text
 
@@ -158,25 +159,25 @@ def test_what_is_asked_of_recoveries_must_make_sense(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("app.py").write_text(APP)
-    code, text = said(capsys, "run", "app.py", *options)
+    code, text = run_command(capsys, "run", "app.py", *options)
     assert code == 2
     assert f"[{condition}]" in text
 
 
 def test_people_take_the_choice_and_give_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "state"
-    asked = {"threshold_seconds": 10.0}
-    launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=asked)
+    recovery = {"threshold_seconds": 10.0}
+    launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=recovery)
     unit = Unit.create(root, launch)
     unit.create_record(UnitRecord(Scheme.active_replication, str(root), controlled=True))
-    code, _ = said(capsys, "ha", "switch", "passive-cold", "--state", str(root))
+    code, _ = run_command(capsys, "ha", "switch", "passive-cold", "--state", str(root))
     assert code == 0
     assert unit.record().scheme is Scheme.passive_cold
     assert not unit.record().controlled
-    code, _ = said(capsys, "ha", "switch", "auto", "--state", str(root))
+    code, _ = run_command(capsys, "ha", "switch", "auto", "--state", str(root))
     assert code == 0
     assert unit.record().controlled
-    code, text = said(capsys, "ha", "switch", "fastest", "--state", str(root))
+    code, text = run_command(capsys, "ha", "switch", "fastest", "--state", str(root))
     assert code == 2
     assert "[BAD_OPTION]" in text
     unit.close()
@@ -186,8 +187,8 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "state"
-    asked = {"threshold_seconds": 10.0, "semantics": "gap"}
-    launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=asked)
+    recovery = {"threshold_seconds": 10.0, "semantics": "gap"}
+    launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=recovery)
     unit = Unit.create(root, launch)
     lost = Recovery(
         "e1",
@@ -208,16 +209,16 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
     )
     UnitController(unit).look(unit.record(), {})
     unit.close()
-    code, text = said(capsys, "ha", "status", "--state", str(root))
+    code, text = run_command(capsys, "ha", "status", "--state", str(root))
     assert code == 0
     assert "within 10 s, gap: on the safe side" in text
     assert "7.25 s" in text
     assert "epochs lost 3" in text
     assert "durable None, every 5" in text
-    code, text = said(capsys, "ha", "status", "--state", str(root), "--json")
+    code, text = run_command(capsys, "ha", "status", "--state", str(root), "--json")
     assert json.loads(text)["controller"]["decision"]["chosen"] == "active-replication"
     for command in (("ha", "status"), ("status",)):
-        code, text = said(capsys, *command, "--state", str(root), "--metrics")
+        code, text = run_command(capsys, *command, "--state", str(root), "--metrics")
         assert code == 0
         found = parse(text)
         assert found["penstock_unit_recoveries_total", ()] == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import unit as unit_module
-from penstock.cli.unit import watched
+from penstock.cli.unit import watch_unit
 from penstock.dashboard import estimates, recovery
 from penstock.dashboard.backend import Backend
 from penstock.ha.schemes import Scheme
@@ -149,7 +149,7 @@ def test_the_service_returns_them_to_pages_and_clients(state: Path, world: World
     world.turns()
     with kit.site(state, events=10) as site:
         backend = Backend(site.running.service)
-        site.running.host.unit_status = watched(world.unit.root)
+        site.running.host.unit_status = watch_unit(world.unit.root)
         unit = backend.recovery().unit
         assert unit is not None
         assert "deployed" in rows(estimates.estimate_table(unit))

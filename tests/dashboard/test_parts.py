@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from markupsafe import Markup
 
-from penstock.cli.unit import watched
+from penstock.cli.unit import watch_unit
 from penstock.dashboard import charts, markup, recovery
 from penstock.dashboard.backend import Backend
 from penstock.dashboard.diagram import render_mermaid
@@ -135,7 +135,7 @@ def test_many_pages_read_once(state: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_unit_is_shown_as_ha_status_prints_it(tmp_path: Path) -> None:
-    assert watched(tmp_path)() is None, "no unit was started there"
+    assert watch_unit(tmp_path)() is None, "no unit was started there"
     engine = {
         "role": "primary",
         "phase": "primary",

@@ -32,6 +32,7 @@ from tests.golden.given import Given, made_lines
 #: what is in no plan, or keeps no state of its own; each with the reason
 WITHOUT: dict[str, str] = {
     "EventWindows": "the base of windows over events; each of those is an operator by itself",
+    "KeyedJoin": "the base of joins by key",
     "PaneOperator": "the base of operators that keep panes",
     "StrictOperator": "the base of operators that take rows in strict order",
     "_FlushableAggregation": "the base of operators of many jobs",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.commands import main
-from penstock.cli.state import forget
+from penstock.cli.state import remove_state_directory
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import acquire
 from penstock.errors import ExternalError, PenstockError
@@ -136,7 +136,7 @@ def test_a_unit_that_is_down_is_refused_to_another_application_and_gone_when_beg
     other = read_launch(unit.root, "other")
     with pytest.raises(PenstockError, match="another application"):
         claim_unit(unit.root, other)
-    forget(unit.root)
+    remove_state_directory(unit.root)
     claim_unit(unit.root, other).close()
     assert json.loads((unit.root / "ha" / "unit.json").read_bytes())["unit"] == other.unit
 
@@ -153,9 +153,9 @@ def test_the_record_stays_while_an_engine_holds_the_directory(unit: Unit) -> Non
     (unit.root / "penstock.json").write_text(json.dumps({"format": 1, "query": "q", "logs": {}}))
     holder = StateDirectory(unit.root)
     with holder.locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
-        forget(unit.root)
+        remove_state_directory(unit.root)
     assert unit.record().phase == "running"
-    forget(unit.root)
+    remove_state_directory(unit.root)
     assert not unit.root.exists()
 
 

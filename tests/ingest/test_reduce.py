@@ -36,13 +36,13 @@ from tests.operators.harness import (
     CutLog,
     Cutting,
     History,
-    answers,
     cuttings,
     events_stream,
     fast_directory,
     histories,
     in_any_order,
     modestly,
+    run_app,
 )
 
 ALL = (
@@ -108,10 +108,10 @@ def test_the_same_answers_straight_cut_otherwise_and_resumed(
     app = jobs(events_stream(history))
     made = plan_reduction(app, "events")
     assert len(made.cuts) == 6
-    expected = {name: in_any_order(rows) for name, rows in answers(app).items()}
-    straight = answers(over_agents(made, history, [10**6], STRAIGHT))
+    expected = {name: in_any_order(rows) for name, rows in run_app(app).items()}
+    straight = run_app(over_agents(made, history, [10**6], STRAIGHT))
     assert {name: in_any_order(rows) for name, rows in straight.items()} == expected
-    cut = answers(over_agents(made, history, steps, cutting), cutting)
+    cut = run_app(over_agents(made, history, steps, cutting), cutting)
     assert {name: in_any_order(rows) for name, rows in cut.items()} == expected
     resumed: dict[str, list[dict[str, Any]]] = {name: [] for name in expected}
     with fast_directory() as folder:

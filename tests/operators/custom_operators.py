@@ -43,7 +43,7 @@ WITH_BEFORE = {"user": pl.String, "n": pl.Int64, "before": pl.Int64}
 
 
 class Silent(ps.CustomOperator):
-    """Tells users of whom nothing has been heard for a while, at the next tick."""
+    """Emits users without events for a while, at the next tick."""
 
     every = "2s"
 
@@ -75,7 +75,7 @@ class Silent(ps.CustomOperator):
 
 
 class Totals(ps.CustomOperator):
-    """Counts and sums per user, told at every tick after which the user had events; never forgotten."""
+    """Counts and sums per user, emitted at every tick after which the user had events; never forgotten."""
 
     commutative = True
     every = "2s"
@@ -111,8 +111,8 @@ TOTALS = {"at": pl.Int64, "user": pl.String, "count": pl.Int64, "sum": pl.Int64}
 # -- with states of all kinds --------------------------------------------------------------------
 
 
-class Kept(ps.CustomOperator):
-    """The sum so far, kept in a state of some kind."""
+class SumState(ps.CustomOperator):
+    """The sum so far, in a state of some kind."""
 
     def init_state(self) -> Any:
         return 0
@@ -129,7 +129,7 @@ class Kept(ps.CustomOperator):
         return number
 
 
-class KeptInFrame(Kept):
+class SumInFrame(SumState):
     def init_state(self) -> Any:
         return self.of(0)
 
@@ -140,7 +140,7 @@ class KeptInFrame(Kept):
         return pl.DataFrame({"sum": [number]})
 
 
-class KeptInArray(KeptInFrame):
+class SumInArray(SumInFrame):
     def number(self, state: Any) -> int:
         return int(state[1])
 
@@ -153,7 +153,7 @@ class Own:
         self.sum = number
 
 
-class KeptInObject(KeptInFrame):
+class SumInObject(SumInFrame):
     def number(self, state: Any) -> int:
         return int(state.sum)
 
@@ -161,7 +161,7 @@ class KeptInObject(KeptInFrame):
         return Own(number)
 
 
-class KeptInObjectAsBytes(KeptInObject):
+class SumInObjectAsBytes(SumInObject):
     def serialize(self, state: Any) -> bytes:
         return str(state.sum).encode()
 
@@ -173,7 +173,7 @@ class KeptInObjectAsBytes(KeptInObject):
 
 
 def rises(state: Any, row: dict[str, Any], emit: Callable[[Row], None]) -> Any:
-    """Tells every rise twice; the state is a pair, to see that it stays one."""
+    """Emits every rise twice; the state is a pair, to see that it stays one."""
     last, count = state
     assert isinstance(state, tuple)
     if row["n"] is None:

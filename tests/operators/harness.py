@@ -69,14 +69,14 @@ class History:
 
     def on_time(self) -> list[Event]:
         """The events that are not late, in total order."""
-        kept: list[Event] = []
+        on_time: list[Event] = []
         for partition in self.partitions:
             newest: int | None = None
             for event in partition:
                 if newest is None or event.time >= newest - LATENESS:
-                    kept.append(event)
+                    on_time.append(event)
                 newest = event.time if newest is None else max(newest, event.time)
-        return sorted(kept, key=lambda event: (event.time, event.partition, event.offset))
+        return sorted(on_time, key=lambda event: (event.time, event.partition, event.offset))
 
     def late(self) -> int:
         return sum(map(len, self.partitions)) - len(self.on_time())
@@ -99,7 +99,7 @@ class Cutting:
 
 
 class Holding(Closing):
-    """Holds watermarks anywhere, for an epoch or more, as if to tell what is due took time."""
+    """Holds watermarks anywhere, for an epoch or more, as if emitting what is due took time."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -198,8 +198,8 @@ def fast_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
-def answers(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
-    """The rows of every output, in the order they were told."""
+def run_app(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
+    """The rows of every output, in the order in which they were emitted."""
     found: dict[str, list[Row]] = {out.name: [] for out in app.outputs}
     with fast_directory() as folder:
         reports = run_inline(
@@ -215,9 +215,9 @@ def answers(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
     return found
 
 
-def told(build: Build, history: History, cutting: Cutting = STRAIGHT) -> list[Row]:
+def run_query(build: Build, history: History, cutting: Cutting = STRAIGHT) -> list[Row]:
     """The rows of one query over a history."""
-    return answers(ps.app("test", ps.output("out", build(events_stream(history, cutting)))), cutting)["out"]
+    return run_app(ps.app("test", ps.output("out", build(events_stream(history, cutting)))), cutting)["out"]
 
 
 def micros(rows: list[Row]) -> list[Row]:

@@ -1,6 +1,6 @@
 """One of everything that enters the identity of state, with settings of every type that it may have.
 
-`SAMPLES` has an instance for every kind; `variants` says what else each setting could be.
+`SAMPLES` has an instance for every kind; `variants` gives other values of each setting.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from penstock.operators.landmark_windows import LandmarkWindows
 from penstock.operators.last_n import LastN
 from penstock.operators.lookup import Lookup
 from penstock.operators.on_change import OnChangeAggregation
-from penstock.operators.ordering import Ordering
 from penstock.operators.partitioners import ByFunction, ByRange
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
@@ -57,6 +56,7 @@ from penstock.operators.row_fold import RowFold
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.strict import Ordering
 from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
 
@@ -69,7 +69,7 @@ class Throttle(CustomOperator):
         self.table = pl.DataFrame({"x": [1]})
 
 
-def fold(state: Any, row: Any, tell: Any) -> Any:
+def fold(state: Any, row: Any, emit: Any) -> Any:
     return state
 
 

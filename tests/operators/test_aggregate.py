@@ -25,7 +25,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 
 EVERYTHING = (
@@ -91,18 +91,20 @@ def test_windows_hold_exactly_their_events(
         keyed = events.key_by(*keys).window(seconds) if keys else events.window(seconds)
         return keyed.aggregate(*EVERYTHING)
 
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order(windows(history, seconds * SECOND, keys))
     assert [row["window_end"] for row in rows] == sorted(row["window_end"] for row in rows)
 
 
 @modestly
 @given(histories(), cuttings(), st.sampled_from([1, 3]))
-def test_running_totals_are_told_for_each_step_with_events(
+def test_running_totals_are_emitted_for_each_step_with_events(
     history: History, cutting: Cutting, seconds: int
 ) -> None:
     rows = micros(
-        told(lambda events: events.key_by("user").running(seconds).aggregate(*EVERYTHING), history, cutting)
+        run_query(
+            lambda events: events.key_by("user").running(seconds).aggregate(*EVERYTHING), history, cutting
+        )
     )
     assert in_any_order(rows) == in_any_order(running(history, seconds * SECOND))
 
@@ -115,8 +117,8 @@ def test_sums_of_any_floats_are_the_same_to_the_last_bit(
     def query(events: ps.Stream) -> ps.Stream:
         return events.window("5s").aggregate(ps.sum_("x", "sum"), ps.avg("x", "mean"))
 
-    first = told(query, history, one)
-    assert told(query, history, other) == first
+    first = run_query(query, history, one)
+    assert run_query(query, history, other) == first
     for row in micros(first):
         values = [
             event.x

@@ -16,14 +16,14 @@ from tests.operators.harness import (
     Cutting,
     Event,
     History,
-    answers,
     cuttings,
     events_stream,
     histories,
     in_any_order,
     micros,
     modestly,
-    told,
+    run_app,
+    run_query,
 )
 
 HISTORY = History(
@@ -41,7 +41,7 @@ IN_PIECES = Cutting((frozenset({3, 8, 9, 20}), frozenset({1, 5})), (1, 3, 2))
 @modestly
 @given(histories(), cuttings())
 def test_the_last_counts_of_windows(history: History, cutting: Cutting) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: events.key_by("user").window("2s").count("n").key_by("user").last(2, "n"),
         history,
         cutting,
@@ -59,7 +59,7 @@ def test_the_last_counts_of_windows(history: History, cutting: Cutting) -> None:
 @modestly
 @given(histories(), cuttings())
 def test_windows_over_windows(history: History, cutting: Cutting) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.key_by("user", "page").window("1s").count("n").key_by("user").window("4s").sum("n")
         ),
@@ -90,7 +90,7 @@ def test_rows_of_one_instant_follow_one_another_in_a_fixed_order() -> None:
             .last(3, "page", "n")
         )
 
-    assert told(query, HISTORY, IN_PIECES) == told(query, HISTORY) != []
+    assert run_query(query, HISTORY, IN_PIECES) == run_query(query, HISTORY) != []
 
 
 @modestly
@@ -106,7 +106,7 @@ def test_a_union_is_its_parts(history: History, cutting: Cutting) -> None:
         for event in history.on_time()
         if event.n is not None
     ]
-    assert in_any_order(told(query, history, cutting)) == in_any_order(expected)
+    assert in_any_order(run_query(query, history, cutting)) == in_any_order(expected)
 
 
 def both(events: ps.Stream) -> dict[str, ps.Stream]:
@@ -124,8 +124,8 @@ def both(events: ps.Stream) -> dict[str, ps.Stream]:
 
 @pytest.mark.parametrize("what", sorted(both(events_stream(HISTORY))))
 def test_parts_of_any_make_can_be_united(what: str) -> None:
-    rows = told(lambda events: both(events)[what], HISTORY, IN_PIECES)
-    assert in_any_order(rows) == in_any_order(told(lambda events: both(events)[what], HISTORY)) != []
+    rows = run_query(lambda events: both(events)[what], HISTORY, IN_PIECES)
+    assert in_any_order(rows) == in_any_order(run_query(lambda events: both(events)[what], HISTORY)) != []
 
 
 def test_columns_with_dots_in_their_names_are_the_users_own() -> None:
@@ -137,7 +137,11 @@ def test_columns_with_dots_in_their_names_are_the_users_own() -> None:
         return events.map(**{"n.1": col("user")}).key_by("n.1").last(2, "n")
 
     for build in (query, last):
-        assert in_any_order(told(build, HISTORY, IN_PIECES)) == in_any_order(told(build, HISTORY)) != []
+        assert (
+            in_any_order(run_query(build, HISTORY, IN_PIECES))
+            == in_any_order(run_query(build, HISTORY))
+            != []
+        )
 
 
 def test_outputs_of_one_app_do_not_disturb_one_another() -> None:
@@ -154,8 +158,8 @@ def test_outputs_of_one_app_do_not_disturb_one_another() -> None:
             ps.output("doubled", counted.top(1).map(n=col("n") * 2).select("user", "n")),
         )
 
-    straight = answers(app(Cutting((), (1,))))
-    pieces = answers(app(IN_PIECES), IN_PIECES)
+    straight = run_app(app(Cutting((), (1,))))
+    pieces = run_app(app(IN_PIECES), IN_PIECES)
     assert {name: in_any_order(rows) for name, rows in pieces.items()} == {
         name: in_any_order(rows) for name, rows in straight.items()
     }
@@ -170,6 +174,6 @@ def test_a_batch_function_sees_every_event_once() -> None:
     def query(events: ps.Stream) -> ps.Stream:
         return events.map_batches(shouted, {"loud": pl.String(), "n": pl.Int64()})
 
-    rows = told(query, HISTORY, IN_PIECES)
-    assert rows == told(query, HISTORY)
+    rows = run_query(query, HISTORY, IN_PIECES)
+    assert rows == run_query(query, HISTORY)
     assert len(rows) == sum(event.n is not None and event.n > 3 for event in HISTORY.on_time())

@@ -19,9 +19,9 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
-from tests.operators.two_streams import CONDITIONS, Pair, Where, row_of, two_told
+from tests.operators.two_streams import CONDITIONS, Pair, Where, row_of, run_two_streams
 
 
 def in_turn(left: list[Event], right: list[Event], partitions: int, n: int, where: Where) -> list[Pair]:
@@ -53,7 +53,7 @@ def test_pairs_are_those_of_one_row_after_the_other(
     left: History, right: History, cutting: Cutting, other_cutting: Cutting, n: int, condition: str
 ) -> None:
     expr, where = CONDITIONS[condition]
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: one.key_by("user").join(other.key_by("user"), events=n, where=expr),
         left,
         right,
@@ -69,7 +69,7 @@ def test_pairs_are_those_of_one_row_after_the_other(
 def test_a_stream_meets_its_own_last_rows(history: History, cutting: Cutting, n: int, condition: str) -> None:
     """A row comes left, then right: as the right one it meets itself too."""
     expr, where = CONDITIONS[condition]
-    rows = told(
+    rows = run_query(
         lambda events: events.key_by("user").join(events.key_by("user"), events=n, where=expr),
         history,
         cutting,
@@ -91,7 +91,7 @@ def test_distinct_pairs_are_those_with_the_rows_before(history: History, cutting
         if event.user is not None:
             expected += [row_of((other, event)) for other in before[event.user][-n:]]
             before[event.user].append(event)
-    assert in_any_order(micros(told(query, history, cutting))) == in_any_order(expected)
+    assert in_any_order(micros(run_query(query, history, cutting))) == in_any_order(expected)
 
 
 def test_last_rows_are_remembered_over_many_epochs_with_keys_of_other_names() -> None:
@@ -103,7 +103,7 @@ def test_last_rows_are_remembered_over_many_epochs_with_keys_of_other_names() ->
         odd = events.filter(col("n") % 2 == 1).select(who=col("user"), m=col("n"))
         return even.key_by("user").join(odd.key_by("who"), events=2)
 
-    rows = told(query, history, cutting)
+    rows = run_query(query, history, cutting)
     expected = [
         {"user": "ada", "n": n, "who": "ada", "m": m}
         for n in range(0, 40, 2)

@@ -20,13 +20,13 @@ from tests.operators.custom_operators import (
     RISES,
     TOTALS,
     WITH_BEFORE,
-    Kept,
-    KeptInArray,
-    KeptInFrame,
-    KeptInObjectAsBytes,
     MergedTotals,
     Previous,
     Silent,
+    SumInArray,
+    SumInFrame,
+    SumInObjectAsBytes,
+    SumState,
     Totals,
     rises,
 )
@@ -35,14 +35,14 @@ from tests.operators.harness import (
     Cutting,
     History,
     Row,
-    answers,
     cuttings,
     events_stream,
     fast_directory,
     histories,
     in_any_order,
     modestly,
-    told,
+    run_app,
+    run_query,
 )
 
 
@@ -88,7 +88,7 @@ def test_a_fold_in_strict_order_with_several_outputs(
 def test_without_order_nothing_is_lost_all_the_same() -> None:
     made = {}
     for order in ("strict", "none"):
-        made[order] = told(
+        made[order] = run_query(
             lambda events, order=order: events.key_by("user", order=order).apply(
                 Previous(), WITH_BEFORE, outputs={"great": {"n": pl.Int64}}
             ),  # type: ignore[misc]
@@ -104,7 +104,7 @@ def test_answers_need_not_be_asked_for() -> None:
         .key_by("user")
         .apply(Previous(), WITH_BEFORE, outputs={"great": {"n": pl.Int64}})
     )
-    rows = answers(ps.app("c", ps.output("great", made["great"].filter(col("n") > 9))))
+    rows = run_app(ps.app("c", ps.output("great", made["great"].filter(col("n") > 9))))
     assert rows == {"great": [{"n": 10}, {"n": 11}]}
 
 
@@ -137,7 +137,7 @@ def test_ticks_come_between_the_events_they_lie_between(
             expected.append((event.user, tick))
     found = [(row["user"], round(row["noticed"].timestamp() * SECOND)) for row in rows["out"]]
     assert Counter(found) == Counter(expected)
-    # a row told at a tick lies in the window that ends there
+    # a row emitted at a tick lies in the window that ends there
     ends = [(row["user"], round(row["window_end"].timestamp() * SECOND)) for row in rows["in"]]
     assert Counter(ends) == Counter(expected)
 
@@ -172,11 +172,11 @@ def summed(operator: ps.CustomOperator) -> list[Row]:
     def query(events: ps.Stream) -> ps.Stream:
         return events.map(all=ps.lit(1)).key_by("all").apply(operator, {"sum": pl.Int64})
 
-    return told(query, HISTORY, PIECES)
+    return run_query(query, HISTORY, PIECES)
 
 
-@pytest.mark.parametrize("kind", [Kept, KeptInFrame, KeptInArray, KeptInObjectAsBytes])
-def test_a_state_may_be_anything_that_has_bytes(kind: type[Kept]) -> None:
+@pytest.mark.parametrize("kind", [SumState, SumInFrame, SumInArray, SumInObjectAsBytes])
+def test_a_state_may_be_anything_that_has_bytes(kind: type[SumState]) -> None:
     assert [row["sum"] for row in summed(kind())] == [sum(range(n + 1)) for n in range(12)]
 
 
@@ -209,7 +209,7 @@ def test_a_function_for_every_row(history: History, cutting: Cutting, forget: in
                     {"user": event.user} | {k: [one[k] for one in two] for k in ("n", "turn", "count")}
                 )
             states[event.user] = (event.n, count + 1)
-    assert told(query, history, cutting) == expected
+    assert run_query(query, history, cutting) == expected
 
 
 # -- aggregates in strict order ------------------------------------------------------------------
@@ -221,8 +221,8 @@ def test_an_aggregate_can_be_given_its_events_in_strict_order(history: History, 
     def query(events: ps.Stream, order: Any) -> ps.Stream:
         return events.key_by("user", order=order).window("2s").aggregate(ps.count("c"), ps.sum_("n", "s"))
 
-    strict = told(lambda events: query(events, "strict"), history, cutting)
-    assert in_any_order(strict) == in_any_order(told(lambda events: query(events, None), history))
+    strict = run_query(lambda events: query(events, "strict"), history, cutting)
+    assert in_any_order(strict) == in_any_order(run_query(lambda events: query(events, None), history))
 
 
 def test_strict_order_waits_for_the_needed_columns_only() -> None:

@@ -1,4 +1,4 @@
-"""Mistakes in operators of the user's own: told by name, with the user's line, and nothing is lost."""
+"""Mistakes in operators of the user's own: reported by name, with the user's line, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from tests.operators.custom_operators import (
     PIECES,
     RISES,
     TOTALS,
-    Kept,
-    KeptInObject,
     MergedTotals,
     Own,
     Silent,
+    SumInObject,
+    SumState,
     Totals,
     rises,
 )
-from tests.operators.harness import History, Row, events_stream, fast_directory, told
+from tests.operators.harness import History, Row, events_stream, fast_directory, run_query
 
 # -- while it runs -------------------------------------------------------------------------------
 
 BROKEN = {"now": True}
 
 
-class Breaks(Kept):
+class Breaks(SumState):
     def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> Any:
         if BROKEN["now"] and batch["n"].max() > 6:  # type: ignore[operator]
             raise ValueError("seven")  # here
@@ -62,8 +62,8 @@ def test_a_failure_names_the_line_and_loses_nothing() -> None:
     assert rows == [sum(range(n + 1)) for n in range(12)]
 
 
-class Told(Kept):
-    """Tells whatever it was made with."""
+class Emits(SumState):
+    """Emits the rows that its function makes."""
 
     def __init__(self, rows: Callable[[pl.DataFrame], Any], to: str = "") -> None:
         self.rows = rows
@@ -73,7 +73,7 @@ class Told(Kept):
         out.emit(self.rows(batch), to=self.to)
 
 
-class ToldBeforeMerge(MergedTotals):
+class EmitsBeforeMerge(MergedTotals):
     def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> None:
         out.emit(batch)
 
@@ -84,33 +84,33 @@ class Insatiable(Totals):
 
 
 FAULTS: dict[str, tuple[str, str, ps.CustomOperator]] = {
-    "a state of one's own": ("STATE_NOT_SERIALIZABLE", "KeptInObject", KeptInObject()),
-    "rows without their time": ("EMITTED_WRONG_COLUMNS", "_time", Told(lambda b: b.select(sum="n"))),
-    "rows without a column": ("EMITTED_WRONG_COLUMNS", "sum", Told(lambda b: b.select("_time"))),
-    "dicts without a column": ("EMITTED_WRONG_COLUMNS", "sum", Told(lambda b: [{"_time": 1}])),
-    "rows for nobody": ("UNKNOWN_OUTPUT", "'x'", Told(lambda b: b, "x")),
+    "a state of one's own": ("STATE_NOT_SERIALIZABLE", "SumInObject", SumInObject()),
+    "rows without their time": ("EMITTED_WRONG_COLUMNS", "_time", Emits(lambda b: b.select(sum="n"))),
+    "rows without a column": ("EMITTED_WRONG_COLUMNS", "sum", Emits(lambda b: b.select("_time"))),
+    "dicts without a column": ("EMITTED_WRONG_COLUMNS", "sum", Emits(lambda b: [{"_time": 1}])),
+    "rows for nobody": ("UNKNOWN_OUTPUT", "'x'", Emits(lambda b: b, "x")),
     "rows of long ago": (
         "EMITTED_IN_THE_PAST",
         "before",
-        Told(lambda b: b.select(col("_time") - 1, sum="n")),
+        Emits(lambda b: b.select(col("_time") - 1, sum="n")),
     ),
     "values that do not fit": (
         "USER_FUNCTION_FAILED",
         "InvalidOperationError",
-        Told(lambda b: b.select("_time", sum=ps.lit("many"))),
+        Emits(lambda b: b.select("_time", sum=ps.lit("many"))),
     ),
-    "rows of part of a state": ("EMITTED_TOO_EARLY", "part of a state", ToldBeforeMerge()),
+    "rows of part of a state": ("EMITTED_TOO_EARLY", "part of a state", EmitsBeforeMerge()),
     "ticks for ever": ("TICKS_WITHOUT_END", "Insatiable", Insatiable()),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_by_name(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_reported_by_name(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_runner, "MOST_TICKS", 50)
     condition, named, operator = FAULTS[fault]
     schema = TOTALS if isinstance(operator, Totals) else {"sum": pl.Int64}
     with pytest.raises(UserError) as raised:
-        told(lambda events: events.key_by("user").apply(operator, schema), HISTORY)
+        run_query(lambda events: events.key_by("user").apply(operator, schema), HISTORY)
     assert raised.value.condition == condition
     assert named in str(raised.value)
     assert "test_custom_mistakes.py" in str(raised.value.where)
@@ -120,7 +120,7 @@ def lost(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
     emit({"n": "text"} if row["n"] else {})
 
 
-def kept_badly(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
+def bad_state(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
     return Own(1)
 
 
@@ -132,13 +132,13 @@ def fails(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
     ("function", "condition", "named"),
     [
         (lost, "EMITTED_WRONG_COLUMNS", "lost"),
-        (kept_badly, "STATE_NOT_SERIALIZABLE", "kept_badly"),
+        (bad_state, "STATE_NOT_SERIALIZABLE", "bad_state"),
         (fails, "USER_FUNCTION_FAILED", "# not there"),
     ],
 )
-def test_a_fault_of_a_row_function_is_told_by_name(function: Any, condition: str, named: str) -> None:
+def test_a_fault_of_a_row_function_is_reported_by_name(function: Any, condition: str, named: str) -> None:
     with pytest.raises(UserError) as raised:
-        told(lambda events: events.key_by("user").apply_rows(function, {"n": pl.Int64}), HISTORY)
+        run_query(lambda events: events.key_by("user").apply_rows(function, {"n": pl.Int64}), HISTORY)
     assert raised.value.condition == condition
     assert named in str(raised.value)
     assert "test_custom_mistakes.py" in str(raised.value.where)
@@ -147,19 +147,19 @@ def test_a_fault_of_a_row_function_is_told_by_name(function: Any, condition: str
 @pytest.mark.parametrize(
     "build",
     [
-        lambda all: all.apply(Kept(), {"sum": pl.Int64}),
+        lambda all: all.apply(SumState(), {"sum": pl.Int64}),
         lambda all: all.apply_rows(lambda state, row, emit: 1, {"n": pl.Int64}),
     ],
     ids=["operator", "row function"],
 )
 @pytest.mark.parametrize(
-    ("kept", "condition"), [(b"\0[3]", "STATE_OF_OLDER_FORMAT"), (b"{3}", "STATE_DAMAGED")]
+    ("stored", "condition"), [(b"\0[3]", "STATE_OF_OLDER_FORMAT"), (b"{3}", "STATE_DAMAGED")]
 )
 def test_a_state_that_cannot_be_read_is_not_the_functions_fault(
-    build: Any, kept: bytes, condition: str, monkeypatch: pytest.MonkeyPatch
+    build: Any, stored: bytes, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to_bytes = plain.to_bytes
-    monkeypatch.setattr(plain, "to_bytes", lambda state: kept if state else to_bytes(state))
+    monkeypatch.setattr(plain, "to_bytes", lambda state: stored if state else to_bytes(state))
     apart = tuple(replace(event, time=event.time * 10) for event in HISTORY.partitions[0])
     made = build(events_stream(History((apart,)), PIECES).map(all=ps.lit(1)).key_by("all"))
     app = ps.app("c", ps.output("out", made))
@@ -168,7 +168,7 @@ def test_a_state_that_cannot_be_read_is_not_the_functions_fault(
     assert raised.value.condition == condition
 
 
-# -- where it is said ----------------------------------------------------------------------------
+# -- where it is reported --------------------------------------------------------------------------
 
 
 class NoProcess(ps.CustomOperator):
@@ -180,7 +180,7 @@ class NoEvery(Totals):
     every = None
 
 
-class NoTicks(Kept):
+class NoTicks(SumState):
     every = "1s"
 
 
@@ -193,17 +193,17 @@ def keyed(**how: Any) -> Any:
 
 
 MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
-    "no operator": ("BAD_OPERATOR", "CustomOperator", lambda: keyed().apply(Kept, {})),
+    "no operator": ("BAD_OPERATOR", "CustomOperator", lambda: keyed().apply(SumState, {})),
     "no process": ("BAD_OPERATOR", "NoProcess", lambda: keyed().apply(NoProcess(), {})),
     "ticks without a time": ("BAD_OPERATOR", "NoEvery", lambda: keyed().apply(NoEvery(), {})),
     "a time without ticks": ("BAD_OPERATOR", "NoTicks", lambda: keyed().apply(NoTicks(), {})),
     "no time between ticks": ("BAD_OPERATOR", "NoTime", lambda: keyed().apply(NoTime(), {})),
     "an order that is none": ("BAD_ORDER", "'any'", lambda: keyed(order="any")),
-    "an order too weak": ("ORDER_TOO_WEAK", "Kept", lambda: keyed(order="epoch").apply(Kept(), {})),
-    "no such column": ("UNKNOWN_COLUMN", "'nn'", lambda: keyed().apply(Kept(), {}, columns=["nn"])),
-    "a reserved name": ("RESERVED_NAME", "'_a'", lambda: keyed().apply(Kept(), {"_a": pl.Int64})),
-    "no such output": ("UNKNOWN_OUTPUT", "'x'", lambda: keyed().apply(Kept(), {})["x"]),
-    "a beginning that cannot be kept": (
+    "an order too weak": ("ORDER_TOO_WEAK", "SumState", lambda: keyed(order="epoch").apply(SumState(), {})),
+    "no such column": ("UNKNOWN_COLUMN", "'nn'", lambda: keyed().apply(SumState(), {}, columns=["nn"])),
+    "a reserved name": ("RESERVED_NAME", "'_a'", lambda: keyed().apply(SumState(), {"_a": pl.Int64})),
+    "no such output": ("UNKNOWN_OUTPUT", "'x'", lambda: keyed().apply(SumState(), {})["x"]),
+    "a first state that cannot be stored": (
         "STATE_NOT_SERIALIZABLE",
         "Own",
         lambda: keyed().apply_rows(rises, RISES, Own(1)),
@@ -212,7 +212,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
+def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
     condition, named, make = MISTAKES[mistake]
     with pytest.raises(UserError) as raised:
         make()
@@ -221,6 +221,6 @@ def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
     assert "test_custom_mistakes.py" in str(raised.value.where)
 
 
-def test_an_operator_is_told_by_its_class_and_its_plain_parameters() -> None:
+def test_an_operator_is_described_by_its_class_and_its_plain_parameters() -> None:
     assert repr(Silent(3, "when")) == "Silent(asks='when', patience=3)"
-    assert "0x" not in repr(Told(lambda batch: batch))
+    assert "0x" not in repr(Emits(lambda batch: batch))

@@ -1,4 +1,4 @@
-"""Distinct against a dictionary of what was kept last, for any history, cutting and number of slices."""
+"""Distinct against a dictionary of what was emitted last, for any history, cutting and number of slices."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from tests.operators.harness import (
     histories,
     in_any_order,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.test_collisions import EVENTS, driven
 
 
 def oracle(history: History, columns: Sequence[str], within: int | None) -> list[Row]:
-    kept: dict[Any, int] = {}
+    emitted: dict[Any, int] = {}
     rows = []
     for event in history.on_time():
         key = tuple(getattr(event, column) for column in columns)
-        if key not in kept or (within is not None and event.time - kept[key] >= within):
-            kept[key] = event.time
+        if key not in emitted or (within is not None and event.time - emitted[key] >= within):
+            emitted[key] = event.time
             rows.append({"user": event.user, "page": event.page, "n": event.n, "x": event.x})
     return rows
 
@@ -52,11 +52,11 @@ def oracle(history: History, columns: Sequence[str], within: int | None) -> list
     st.sampled_from([("user",), ("page",), ("user", "page"), ("n", "x")]),
     st.sampled_from([1, 250_000, SECOND, 3 * SECOND, 3 * SECOND + 1, 10 * SECOND, None]),
 )
-def test_kept_is_what_was_not_kept_just_before(
+def test_an_event_is_emitted_if_none_was_just_before(
     history: History, cutting: Cutting, columns: tuple[str, ...], within: int | None
 ) -> None:
     bound: dict[str, Any] = {"forever": True} if within is None else {"within": within / SECOND}
-    rows = told(
+    rows = run_query(
         lambda events: events.distinct(*columns, **bound).select("user", "page", "n", "x"), history, cutting
     )
     assert rows == oracle(history, columns, within)
@@ -69,18 +69,18 @@ def test_answers_can_be_distinct_too(history: History, cutting: Cutting) -> None
         counts = events.key_by("user", "page").window("2s").count("n").select("user", "n")
         return counts.distinct(within="5s")
 
-    straight = told(query, history)
-    assert in_any_order(told(query, history, cutting)) == in_any_order(straight)
+    straight = run_query(query, history)
+    assert in_any_order(run_query(query, history, cutting)) == in_any_order(straight)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 40])
 @pytest.mark.parametrize("within", [7, None])
-def test_keys_of_one_hash_are_kept_apart(cut: int, within: int | None, tmp_path: Path) -> None:
-    kept: dict[str | None, int] = {}
+def test_keys_of_one_hash_stay_apart(cut: int, within: int | None, tmp_path: Path) -> None:
+    emitted: dict[str | None, int] = {}
     expected = []
     for at, user, n in EVENTS:
-        if user not in kept or (within is not None and at - kept[user] >= within):
-            kept[user] = at
+        if user not in emitted or (within is not None and at - emitted[user] >= within):
+            emitted[user] = at
             expected.append((at, user, n))
     rows = driven(Distinct(("user",), within, ("user", "n")), tmp_path, cut)
     assert [(row[TIME], row["user"], row["n"]) for row in rows] == expected
@@ -107,14 +107,14 @@ def test_a_row_is_found_by_key_and_time(pairs: list[tuple[int, int]], scale: int
     numbered = {key: at for at, key in enumerate(sorted({key for key, _ in pairs}))}
     rows = sorted((numbered[key], time * scale) for key, time in pairs)
     line = Timeline(ordered([key for key, _ in rows]), np.array([time for _, time in rows]))
-    asked = [
+    searched = [
         (key, time * scale + more)
         for key in numbered.values()
         for time in (-21, -3, 0, 7, 21)
         for more in (0, 1)
     ]
-    found = line.first_from(np.array([key for key, _ in asked]), np.array([time for _, time in asked]))
-    for (key, time), row in zip(asked, found.tolist(), strict=True):
+    found = line.first_from(np.array([key for key, _ in searched]), np.array([time for _, time in searched]))
+    for (key, time), row in zip(searched, found.tolist(), strict=True):
         assert row == sum(one < (key, time) for one in rows)
 
 

@@ -1,4 +1,4 @@
-"""Windows that tell their answers before they close, every so often or at every change, against an oracle that looks
+"""Windows that emit results before they close, every so often or at every change, against an oracle that looks
 at one window after the other; for any history, cutting and number of slices."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.windows_oracle import (
     FUNCTIONS,
@@ -68,7 +68,7 @@ def changes(history: History, shape: Shape, keys: tuple[str, ...], functions: Fu
 
 @modestly
 @given(histories(), cuttings(), SHAPES, KEYS, FUNCTIONS, st.sampled_from([1, 2, 2.5, 7, 0.75, 60]))
-def test_open_windows_are_told_every_so_often_if_they_had_events_since(
+def test_open_windows_are_emitted_every_so_often_if_they_had_events_since(
     history: History,
     cutting: Cutting,
     shape: Shape,
@@ -80,7 +80,7 @@ def test_open_windows_are_told_every_so_often_if_they_had_events_since(
         made: ps.Stream = cut(events, shape, keys).emit(every=every).aggregate(*functions)
         return made
 
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order(updates(history, shape, keys, functions, every))
     assert [row["as_of"] for row in rows] == sorted(row["as_of"] for row in rows)
 
@@ -98,24 +98,24 @@ CHANGING = st.sampled_from(
 
 @modestly
 @given(histories(), cuttings(), SHAPES, KEYS, CHANGING)
-def test_a_window_is_told_after_every_event_that_changes_it(
+def test_a_window_is_emitted_after_every_event_that_changes_it(
     history: History, cutting: Cutting, shape: Shape, keys: tuple[str, ...], functions: Functions
 ) -> None:
     def query(events: ps.Stream) -> ps.Stream:
         made: ps.Stream = cut(events, shape, keys).emit("change").aggregate(*functions)
         return made
 
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order(changes(history, shape, keys, functions))
     assert [row["as_of"] for row in rows] == sorted(row["as_of"] for row in rows)
 
 
 @modestly
 @given(histories(), cuttings(), CHANGING)
-def test_running_aggregates_are_told_in_order_after_every_event_that_changes_them(
+def test_running_aggregates_are_emitted_in_order_after_every_event_that_changes_them(
     history: History, cutting: Cutting, functions: Functions
 ) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: events.key_by("user").running().emit("change").aggregate(*functions), history, cutting
     )
     expected = []
@@ -133,7 +133,7 @@ def test_running_aggregates_are_told_in_order_after_every_event_that_changes_the
 def test_changes_of_windows_that_do_not_overlap_keep_the_order_of_events() -> None:
     moment = 1_000 * SECOND
     history = History((tuple(Event(0, i, moment, "ada", "/a", 9 - i, None) for i in range(5)),))
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.key_by("user")
             .window("2s")
@@ -149,8 +149,8 @@ def test_changes_of_windows_that_do_not_overlap_keep_the_order_of_events() -> No
 
 @modestly
 @given(histories(), cuttings())
-def test_what_is_told_before_the_end_can_be_worked_on(history: History, cutting: Cutting) -> None:
-    rows = told(
+def test_what_is_emitted_before_the_end_can_be_worked_on(history: History, cutting: Cutting) -> None:
+    rows = run_query(
         lambda events: (
             events.key_by("user")
             .window(4, 2)
@@ -168,16 +168,16 @@ def test_what_is_told_before_the_end_can_be_worked_on(history: History, cutting:
     assert [(row["window_start"], row["most"]) for row in micros(rows)] == sorted(most.items())
 
 
-def test_running_aggregates_are_told_every_so_often_anyway() -> None:
+def test_running_aggregates_are_emitted_every_so_often_anyway() -> None:
     history = steady(9)
-    assert told(lambda events: events.running(3).count(), history) == told(
+    assert run_query(lambda events: events.running(3).count(), history) == run_query(
         lambda events: events.running().emit(every=3).count(), history
     )
 
 
-def test_at_the_close_is_when_windows_are_told_anyway() -> None:
+def test_at_the_close_is_when_windows_are_emitted_anyway() -> None:
     history = steady(9)
-    assert told(lambda events: events.window(3).count(), history) == told(
+    assert run_query(lambda events: events.window(3).count(), history) == run_query(
         lambda events: events.window(3).emit(every=2).emit("close").count(), history
     )
 
@@ -199,4 +199,4 @@ def test_answers_outlive_many_epochs_and_compactions(functions: Functions, every
         if every is None
         else updates(history, shape, ("user",), functions, every)
     )
-    assert in_any_order(micros(told(query, history, every_event_an_epoch))) == in_any_order(expected)
+    assert in_any_order(micros(run_query(query, history, every_event_an_epoch))) == in_any_order(expected)

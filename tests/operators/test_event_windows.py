@@ -24,7 +24,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 
 width = ps.aggregate_function(
@@ -85,7 +85,7 @@ def row(key: Row, events: list[Event], start: int, end: int, **more: Any) -> Row
 
 
 def in_time(rows: list[Row]) -> list[Row]:
-    """The rows, which must have been told in the order of their ends."""
+    """The rows, which must have been emitted in the order of their ends."""
     assert [one["window_end"] for one in rows] == sorted(one["window_end"] for one in rows)
     return rows
 
@@ -111,7 +111,7 @@ def test_count_windows(
     def query(events: ps.Stream) -> ps.Stream:
         return events.key_by(*keys).count_window(size, every, partial=partial).aggregate(*EVERYTHING)
 
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order(counted(history, keys, size, every, partial))
     if not partial:
         in_time(rows)
@@ -122,7 +122,7 @@ def test_count_windows(
 def test_a_silent_key_is_counted_anew(
     history: History, cutting: Cutting, size: int, every: int, seconds: int
 ) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.key_by("user").count_window(size, every, forget_after=seconds).aggregate(*EVERYTHING)
         ),
@@ -146,7 +146,7 @@ def test_a_silent_key_is_counted_anew(
 @modestly
 @given(histories(), CUTTINGS, KEYS, st.integers(1, 5), st.booleans())
 def test_last_windows(history: History, cutting: Cutting, keys: tuple[str, ...], n: int, whole: bool) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: events.key_by(*keys).last_window(n, whole=whole).aggregate(*EVERYTHING),
         history,
         cutting,
@@ -198,7 +198,7 @@ def test_sessions(
         limit = None if longest is None else longest / SECOND
         return events.key_by(*keys).session(gap / SECOND, longest=limit).aggregate(*EVERYTHING)
 
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order(sessions(history, keys, gap, longest))
     in_time(rows)
 
@@ -259,6 +259,6 @@ def test_landmark_windows(
         )
         return windows.aggregate(*EVERYTHING)
 
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order(landmarks(history, keys, open_, close, longest))
     in_time(rows)

@@ -33,9 +33,9 @@ from tests.operators.harness import (
     Cutting,
     Event,
     History,
-    answers,
     events_stream,
-    told,
+    run_app,
+    run_query,
 )
 
 HISTORY = History(
@@ -68,9 +68,9 @@ WINDOWS: dict[str, Callable[[ps.Stream], ps.Stream]] = {
 
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_memory_lasts_over_many_epochs_and_compactions(kind: str) -> None:
-    straight = told(WINDOWS[kind], HISTORY)
+    straight = run_query(WINDOWS[kind], HISTORY)
     assert len(straight) > 3
-    assert told(WINDOWS[kind], HISTORY, EVERY_EVENT_AN_EPOCH) == straight
+    assert run_query(WINDOWS[kind], HISTORY, EVERY_EVENT_AN_EPOCH) == straight
 
 
 CHAINS: dict[str, Build] = {
@@ -103,17 +103,17 @@ CHAINS: dict[str, Build] = {
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_what_reads_the_answers_reads_the_same_however_it_is_cut(chain: str) -> None:
-    straight = told(CHAINS[chain], HISTORY)
+    straight = run_query(CHAINS[chain], HISTORY)
     assert straight
-    assert told(CHAINS[chain], HISTORY, IN_PIECES) == straight
-    assert told(CHAINS[chain], HISTORY, EVERY_EVENT_AN_EPOCH) == straight
+    assert run_query(CHAINS[chain], HISTORY, IN_PIECES) == straight
+    assert run_query(CHAINS[chain], HISTORY, EVERY_EVENT_AN_EPOCH) == straight
 
 
 def test_two_landmark_windows_of_one_stream_have_their_own_marks() -> None:
     events = events_stream(HISTORY)
     some = events.key_by("user").landmark(col("n") == 1, col("n") == 4, keep_open=True).count()
     others = events.key_by("user").landmark(col("n") == 7, col("n") == 8, keep_open=True).count()
-    found = answers(ps.app("test", ps.output("some", some), ps.output("others", others)))
+    found = run_app(ps.app("test", ps.output("some", some), ps.output("others", others)))
     assert [row["count"] for row in found["some"]] == [3]
     assert [row["count"] for row in found["others"]] == [2]
 
@@ -124,7 +124,7 @@ def test_a_users_function_of_ranges_without_values_answers_nothing() -> None:
         (tuple(Event(0, i, i * SECOND, user, None, n, None) for i, (user, n) in enumerate(values)),)
     )
     most = ps.aggregate_function("most", add=pl.Series.max, merge=max, result=int, dtype=pl.Int64)
-    rows = told(lambda events: events.key_by("user").count_window(2, 1).aggregate(most("n")), history)
+    rows = run_query(lambda events: events.key_by("user").count_window(2, 1).aggregate(most("n")), history)
     assert [(row["user"], row["most_n"]) for row in rows] == [("ada", None)]
 
 
@@ -179,7 +179,7 @@ def keyed() -> ps.stream:  # type: ignore[valid-type]
 MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "a count of none": ("BAD_WINDOW", "at least 1", lambda: keyed().count_window(0)),
     "no advance": ("BAD_WINDOW", "at least 1", lambda: keyed().count_window(3, 0)),
-    "forgotten and told": (
+    "forgotten and emitted": (
         "BAD_WINDOW",
         "forgotten",
         lambda: keyed().count_window(3, partial=True, forget_after="1s"),
@@ -235,7 +235,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
+def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
     condition, named, make = MISTAKES[mistake]
     with pytest.raises(UserError) as raised:
         make()

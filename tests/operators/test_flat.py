@@ -21,13 +21,13 @@ from tests.operators.harness import (
     Event,
     History,
     Row,
-    answers,
     cuttings,
     events_stream,
     histories,
     in_any_order,
     modestly,
-    told,
+    run_app,
+    run_query,
 )
 
 #: the letters of a page: several, one, none, or no list at all
@@ -48,7 +48,7 @@ def exploded(history: History) -> list[tuple[Event, str]]:
 @modestly
 @given(histories(), cuttings())
 def test_a_row_for_every_value(history: History, cutting: Cutting) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: with_lists(events).explode("letters").select("user", "letters"), history, cutting
     )
     expected = [{"user": event.user, "letters": letter} for event, letter in exploded(history)]
@@ -60,7 +60,7 @@ def test_a_row_for_every_value(history: History, cutting: Cutting) -> None:
 def test_rows_of_one_event_keep_their_order_for_those_who_ask_for_order(
     history: History, cutting: Cutting
 ) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: with_lists(events).explode("letters").key_by("user").last(3, "letters", partial=True),
         history,
         cutting,
@@ -83,7 +83,7 @@ def test_and_keep_it_through_an_operator_that_sent_them_to_different_slices(
         twos = letters.key_by("letters").last(2, "n", partial=True)
         return twos.map(all=ps.lit("all"), n=col("n").list.first()).key_by("all").last(3, "letters", "n")
 
-    rows = told(query, history, cutting)
+    rows = run_query(query, history, cutting)
     numbers: dict[Any, list[int | None]] = defaultdict(list)
     seen: list[tuple[str, int | None]] = []
     expected: list[Row] = []
@@ -118,7 +118,7 @@ def test_a_function_may_make_any_number_of_rows(history: History, cutting: Cutti
             seen[event.user].append(event.n * turn)
             if len(seen[event.user]) > 1:
                 expected.append({"user": event.user, "m": seen[event.user][-2:]})
-    assert told(query, history, cutting) == expected
+    assert run_query(query, history, cutting) == expected
 
 
 @modestly
@@ -138,7 +138,7 @@ def test_rows_made_of_rows_that_were_made_of_events_are_in_order_too(
             seen[event.n].append(one)
             if len(seen[event.n]) > 1:
                 expected.append({"n": event.n, "pair": seen[event.n][-2:]})
-    assert told(query, history, cutting) == expected
+    assert run_query(query, history, cutting) == expected
 
 
 def test_lists_side_by_side_and_the_rows_of_an_operator_explode() -> None:
@@ -148,7 +148,11 @@ def test_lists_side_by_side_and_the_rows_of_an_operator_explode() -> None:
         return events.key_by("user").last(2, "page", "n").explode("page", "n")
 
     expected = [{"user": "ada", "page": f"/{at}", "n": at} for end in range(1, 5) for at in (end - 1, end)]
-    assert told(query, history) == told(query, history, Cutting((frozenset(range(5)),), (3,))) == expected
+    assert (
+        run_query(query, history)
+        == run_query(query, history, Cutting((frozenset(range(5)),), (3,)))
+        == expected
+    )
 
 
 def places(*rows: tuple[int, int, int]) -> pl.DataFrame:
@@ -193,7 +197,7 @@ def parts_of(history: History, cutting: Cutting, every_match: bool) -> dict[str,
         low=col("n") < 1, ada=col("user") == "ada", high=col("n") > 2, every_match=every_match
     )
     app = ps.app("parts", *(ps.output(name, part.select("user", "n", "x")) for name, part in parts.items()))
-    return answers(app, cutting)
+    return run_app(app, cutting)
 
 
 def ways(event: Event) -> list[str]:

@@ -20,7 +20,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 
 EVERYTHING = (
@@ -72,7 +72,7 @@ def rounded(rows: list[Row]) -> list[Row]:
 @given(histories(), cuttings())
 def test_windows(history: History, cutting: Cutting) -> None:
     rows = micros(
-        told(lambda events: events.key_by("user").window("3s").aggregate(*EVERYTHING), history, cutting)
+        run_query(lambda events: events.key_by("user").window("3s").aggregate(*EVERYTHING), history, cutting)
     )
     groups: dict[Any, list[Event]] = defaultdict(list)
     for event in history.on_time():
@@ -89,7 +89,7 @@ def test_windows(history: History, cutting: Cutting) -> None:
 @given(histories(), cuttings())
 def test_running_totals(history: History, cutting: Cutting) -> None:
     rows = micros(
-        told(lambda events: events.key_by("user").running("2s").aggregate(*EVERYTHING), history, cutting)
+        run_query(lambda events: events.key_by("user").running("2s").aggregate(*EVERYTHING), history, cutting)
     )
     so_far: dict[str | None, list[Event]] = defaultdict(list)
     expected = []
@@ -108,7 +108,7 @@ def test_any_floats_to_the_last_bit(history: History, one: Cutting, other: Cutti
     def query(events: ps.Stream) -> ps.Stream:
         return events.window("5s").aggregate(*EVERYTHING)
 
-    assert in_any_order(told(query, history, one)) == in_any_order(told(query, history, other))
+    assert in_any_order(run_query(query, history, one)) == in_any_order(run_query(query, history, other))
 
 
 @modestly
@@ -130,4 +130,4 @@ def test_rows_of_another_aggregate_are_ordered_by_time_and_value(history: Histor
             {"window_start": pane * 4 * SECOND, "window_end": (pane + 1) * 4 * SECOND}
             | {"all": ordered, "first": ordered[0], "last": ordered[-1]}
         )
-    assert in_any_order(micros(told(query, history, cutting))) == in_any_order(expected)
+    assert in_any_order(micros(run_query(query, history, cutting))) == in_any_order(expected)

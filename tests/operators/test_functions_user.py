@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.errors import UserError
 from penstock.operators.functions.user import UserFunction
 from tests.operators.function_ways import Event, answer, at_once, check_many, check_ways, frame_of, resolve
-from tests.operators.harness import STRAIGHT, Cutting, History, cuttings, histories, modestly, told
+from tests.operators.harness import STRAIGHT, Cutting, History, cuttings, histories, modestly, run_query
 
 plain = ps.aggregate_function(
     "sum_and_count",
@@ -179,7 +179,7 @@ def test_in_a_query_the_cuts_do_not_show(history: History, cutting: Cutting) -> 
     def query(events: ps.Stream) -> ps.Stream:
         return events.key_by("user").window("5s").aggregate(plain("n", "p"), subtracting("n", "q"))
 
-    rows = told(query, history, cutting)
-    straight = told(query, history, STRAIGHT)
+    rows = run_query(query, history, cutting)
+    straight = run_query(query, history, STRAIGHT)
     assert sorted(map(repr, rows)) == sorted(map(repr, straight))
     assert all(row["p"] == row["q"] for row in rows)

@@ -24,7 +24,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 
 SIZE = 5 * SECOND
@@ -38,7 +38,7 @@ def smaller(text: str | None) -> tuple[bool, str]:
 def answers(
     history: History, k: int, *, per: bool, running: bool, least: bool, changes_only: bool
 ) -> list[dict[str, Any]]:
-    """The rows to tell, worked out instant by instant."""
+    """The rows to emit, computed instant by instant."""
     ends: dict[int, list[Any]] = defaultdict(list)
     for event in history.on_time():
         ends[event.time // SIZE * SIZE + SIZE].append(event)
@@ -81,7 +81,7 @@ def test_the_best_of_every_group(
         return best if per else best.filter(col("rank") > 0)  # what follows makes an operator of it
 
     expected = answers(history, k, per=per, running=running, least=least, changes_only=changes_only)
-    assert in_any_order(micros(told(build, history, cutting))) == in_any_order(expected)
+    assert in_any_order(micros(run_query(build, history, cutting))) == in_any_order(expected)
 
 
 @modestly
@@ -93,9 +93,9 @@ def test_a_top_that_something_follows_is_the_one_of_the_gather(
         keyed = events.key_by("user")
         return (keyed.running("3s") if running else keyed.window("6s", every="3s")).sum("n", "n")
 
-    gathered = told(lambda events: totals(events).top(k), history)
-    followed = told(lambda events: totals(events).top(k).filter(col("rank") > 0), history, cutting)
-    assert in_any_order(followed) == in_any_order(gathered)
+    global_top = run_query(lambda events: totals(events).top(k), history)
+    followed = run_query(lambda events: totals(events).top(k).filter(col("rank") > 0), history, cutting)
+    assert in_any_order(followed) == in_any_order(global_top)
 
 
 @modestly
@@ -118,7 +118,7 @@ def test_a_top_goes_on_into_another_operator(history: History, cutting: Cutting)
         {"window_start": start, "window_end": start + 4 * SIZE, "user": user, "times": times}
         for (start, user), times in wins.items()
     ]
-    assert in_any_order(micros(told(build, history, cutting))) == in_any_order(expected)
+    assert in_any_order(micros(run_query(build, history, cutting))) == in_any_order(expected)
 
 
 def test_a_running_total_cannot_move_between_groups() -> None:
@@ -160,5 +160,5 @@ def test_a_key_may_be_called_as_the_time_of_another_kind_of_answer(followed: boo
         totals = stream.running("1s").count("n").key_by("as_of").window("1m").count().top(2)
         return totals.filter(col("rank") > 0) if followed else totals
 
-    rows = micros(told(build, History((events,))))
+    rows = micros(run_query(build, History((events,))))
     assert [(row["rank"], row["as_of"]) for row in rows] == [(1, 2 * SECOND), (2, 3 * SECOND)]

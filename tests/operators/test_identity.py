@@ -1,4 +1,4 @@
-"""What tells one operator's state from another's depends on kinds and settings, and on no name of a class."""
+"""The identity of an operator's state depends on kinds and settings, and on no name of a class."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_every_operator_and_aggregate_function_has_a_kind_and_a_version_of_its_o
         "PaneOperator",
         "StrictOperator",
         "EventWindows",
+        "KeyedJoin",
         "_FlushableAggregation",
     }
     assert {one for one in declared if "state_version" not in vars(one)} == set()
@@ -111,7 +112,7 @@ def test_encodings_are_the_same_in_another_process() -> None:
         "print('\\n'.join(canonical(encode(one)) for one in SAMPLES))\n"
         "print(canonical(encode({'c', 'a', 'b', 'd'})))"
     )
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={"PYTHONHASHSEED": seed},
@@ -121,8 +122,8 @@ def test_encodings_are_the_same_in_another_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(said) == 1
-    assert len(said.pop().splitlines()) == len(SAMPLES) + 1
+    assert len(outputs) == 1
+    assert len(outputs.pop().splitlines()) == len(SAMPLES) + 1
 
 
 def test_a_field_of_another_name_is_encoded_by_the_name_it_is_stored_as() -> None:

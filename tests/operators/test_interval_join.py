@@ -28,9 +28,9 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
-from tests.operators.two_streams import CONDITIONS, joined, row_of, two_told
+from tests.operators.two_streams import CONDITIONS, joined, row_of, run_two_streams
 
 BOUNDS = [(0, 0), (2, 2), (0, 3), (1, 0), (2, 5), (30, 30)]
 HOWS = ["inner", "left", "right", "full"]
@@ -59,7 +59,7 @@ def test_pairs_are_those_of_a_loop_over_all_rows(
 ) -> None:
     before, after = bounds
     expr, where = CONDITIONS[condition]
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: one.key_by("user").join(
             other.key_by("user"), before=before, after=after, where=expr, how=how, order=order
         ),
@@ -84,7 +84,7 @@ def test_rows_happen_when_the_later_does_or_when_the_wait_is_over(
     left: History, right: History, cutting: Cutting, bounds: tuple[int, int], how: Any
 ) -> None:
     before, after = bounds
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.key_by("user")
             .join(other.key_by("user"), before=before, after=after, how=how)
@@ -114,7 +114,7 @@ def test_a_stream_meets_itself_as_it_would_another(
 ) -> None:
     before, after = bounds
     expr, where = CONDITIONS[condition]
-    rows = told(
+    rows = run_query(
         lambda events: events.key_by("user").join(
             events.key_by("user"), before=before, after=after, where=expr, how=how
         ),
@@ -152,7 +152,7 @@ def test_distinct_pairs_are_every_two_events_once(
         and other.time - one.time <= within * SECOND
         and where(one, other)
     ]
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order([row_of(pair) for pair in expected])
 
 
@@ -193,7 +193,7 @@ def test_keys_of_other_names_and_several_columns(history: History, cutting: Cutt
         for one in events
         if one not in [theirs for _, theirs in pairs]
     ]
-    assert in_any_order(told(query, history, cutting)) == in_any_order(expected)
+    assert in_any_order(run_query(query, history, cutting)) == in_any_order(expected)
 
 
 # -- plain cases ---------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def every_event_an_epoch(history: History, *slices: int) -> Cutting:
 
 def test_the_bounds_belong_to_the_window() -> None:
     left, right = history_of(100), history_of(94.999999, 95, 99, 100, 102, 102.000001)
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: one.key_by("user").join(other.key_by("user"), before="5s", after="2s"), left, right
     )
     assert sorted(row["page_right"] for row in rows) == ["/1", "/2", "/3", "/4"]
@@ -225,25 +225,25 @@ def test_pairs_are_found_across_many_epochs_and_compactions() -> None:
         users = events.select("user", "n").key_by("user")
         return users.join(users, within="20s", distinct_pairs=True)
 
-    rows = told(query, history, every_event_an_epoch(history, 1, 3, 2))
+    rows = run_query(query, history, every_event_an_epoch(history, 1, 3, 2))
     expected = [(a, b) for a in range(60) for b in range(a + 1, min(60, a + 21))]
     assert sorted((row["n"], row["n_right"]) for row in rows) == expected
 
 
-def test_a_pair_leaves_with_its_later_event_and_the_lonely_with_the_watermark() -> None:
+def test_a_pair_leaves_with_its_later_event_and_the_unmatched_with_the_watermark() -> None:
     """Events may be 3 s late: the watermark passes 101 with the event of 105."""
     history = history_of(100, 100.5, 101, 104, 105)
     cutting = every_event_an_epoch(history)
 
     def leaves(order: Any, how: Any) -> list[list[tuple[int | None, int | None]]]:
-        """What each epoch tells."""
+        """The rows that each epoch emits."""
         one = events_stream(history, cutting, "one").select("user", "n")
         other = events_stream(history, cutting, "other").filter(col("n") == 1).select("user", "n")
         made = one.key_by("user").join(other.key_by("user"), within="0.5s", order=order, how=how)
         with fast_directory() as folder:
             reports = run_inline(ps.app("test", ps.output("out", made)), Path(folder) / "state")
-        told = [report.rows.get("out") for report in reports]
-        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in told]
+        row_frames = [report.rows.get("out") for report in reports]
+        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in row_frames]
 
     pairs = [(0, 1), (1, 1), (2, 1)]
     assert leaves("epoch", "inner") == [[], pairs[:2], pairs[2:], [], []]
@@ -251,7 +251,7 @@ def test_a_pair_leaves_with_its_later_event_and_the_lonely_with_the_watermark() 
     assert leaves("epoch", "left") == [[], pairs[:2], pairs[2:], [], [(3, None), (4, None)]]
 
 
-def test_two_parts_of_a_union_share_a_place_and_are_told_apart() -> None:
+def test_two_parts_of_a_union_share_a_position_and_are_distinguished() -> None:
     history = history_of(100, 101, 102)
 
     def query(events: ps.Stream) -> ps.Stream:
@@ -260,7 +260,9 @@ def test_two_parts_of_a_union_share_a_place_and_are_told_apart() -> None:
         return both.join(both, within=0, distinct_pairs=True)
 
     expected = [{"user": "ada", "n": n, "n_right": n + 10} for n in range(3)]
-    assert told(query, history) == told(query, history, every_event_an_epoch(history, 2)) == expected
+    assert (
+        run_query(query, history) == run_query(query, history, every_event_an_epoch(history, 2)) == expected
+    )
 
 
 def test_equal_answers_of_an_operator_are_different_rows() -> None:
@@ -276,8 +278,8 @@ def test_equal_answers_of_an_operator_are_different_rows() -> None:
         counts = events.key_by("user", "page").window("2s").count().select("user", "count").key_by("user")
         return counts.join(counts, within=0, distinct_pairs=True)
 
-    rows = told(query, history, every_event_an_epoch(history, 2))
-    assert rows == told(query, history) == [{"user": "ada", "count": 2, "count_right": 2}] * 2
+    rows = run_query(query, history, every_event_an_epoch(history, 2))
+    assert rows == run_query(query, history) == [{"user": "ada", "count": 2, "count_right": 2}] * 2
 
 
 def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
@@ -289,7 +291,7 @@ def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
         "day": col("time").dt.date(),
         "both": pl.struct("page", "n"),
     }
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.select("user", **columns)
             .key_by("user")
@@ -308,7 +310,7 @@ def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
 def test_a_condition_that_fails_names_its_line() -> None:
     history = history_of(100, 101)
     with pytest.raises(UserError) as failure:
-        told(
+        run_query(
             lambda events: events.key_by("user").join(
                 events.key_by("user"), within="1s", where=col("page").cast(pl.Int64) > 1
             ),

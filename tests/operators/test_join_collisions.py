@@ -1,5 +1,7 @@
-"""Joins driven slice by slice with hashes made equal by hand: keys that share a 64-bit hash are told apart, and every
-row happens in a time that whoever reads it can still take in."""
+"""Joins driven slice by slice with hashes made equal by hand.
+
+Keys that share a 64-bit hash are distinguished, and every row has a time at which its readers still accept it.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.operators.harness import (
     cuttings,
     histories,
     modestly,
-    told,
+    run_query,
 )
 
 
@@ -45,14 +45,14 @@ def oracle(history: History, n: int, values: tuple[str, ...], partial: bool) -> 
 def test_rows_are_those_of_one_event_after_the_other(
     history: History, cutting: Cutting, n: int, values: tuple[str, ...], partial: bool
 ) -> None:
-    rows = told(lambda events: events.key_by("user").last(n, *values, partial=partial), history, cutting)
+    rows = run_query(lambda events: events.key_by("user").last(n, *values, partial=partial), history, cutting)
     assert rows == oracle(history, n, values, partial)
 
 
 @modestly
 @given(histories(), cuttings())
-def test_several_key_columns_with_nulls_are_told_apart(history: History, cutting: Cutting) -> None:
-    rows = told(lambda events: events.key_by("user", "page").last(2, "n"), history, cutting)
+def test_several_key_columns_with_nulls_are_distinguished(history: History, cutting: Cutting) -> None:
+    rows = run_query(lambda events: events.key_by("user", "page").last(2, "n"), history, cutting)
     seen: dict[Any, list[int | None]] = defaultdict(list)
     expected = []
     for event in history.on_time():
@@ -71,7 +71,7 @@ def history_of(count: int) -> History:
 def test_memory_lasts_over_many_epochs_and_compactions() -> None:
     history = history_of(60)
     every_event_an_epoch = Cutting((frozenset(range(60)),), (1, 3, 2))
-    rows = told(lambda events: events.key_by("user").last(4, "n"), history, every_event_an_epoch)
+    rows = run_query(lambda events: events.key_by("user").last(4, "n"), history, every_event_an_epoch)
     assert rows == [{"user": "ada", "n": [i, i + 1, i + 2, i + 3]} for i in range(57)]
 
 
@@ -88,8 +88,8 @@ def test_memory_lasts_over_many_epochs_and_compactions() -> None:
 )
 def test_values_of_any_plain_type_are_remembered(value: pl.Expr) -> None:
     history = history_of(6)
-    straight = told(lambda events: events.map(v=value).key_by("user").last(3, "v"), history)
-    cut = told(
+    straight = run_query(lambda events: events.map(v=value).key_by("user").last(3, "v"), history)
+    cut = run_query(
         lambda events: events.map(v=value).key_by("user").last(3, "v"),
         history,
         Cutting((frozenset(range(6)),), (2,)),

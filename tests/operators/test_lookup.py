@@ -20,9 +20,9 @@ from tests.operators.harness import (
     histories,
     in_any_order,
     modestly,
-    told,
+    run_query,
 )
-from tests.operators.two_streams import COLUMNS, two_told
+from tests.operators.two_streams import COLUMNS, run_two_streams
 
 
 def looked_up(events: list[Event], changes: list[Event], how: str, deletes: bool) -> list[Row]:
@@ -64,7 +64,7 @@ def test_events_meet_the_row_of_their_time(
     deletes: bool,
     broadcast: bool,
 ) -> None:
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.key_by("user")
             .lookup(
@@ -91,7 +91,7 @@ def test_events_meet_the_row_of_their_time(
 @given(histories(), cuttings(), st.booleans())
 def test_a_stream_looks_itself_up(history: History, cutting: Cutting, broadcast: bool) -> None:
     """An event finds the last of its instant and key: itself or one of its equals in time."""
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.select("user", "n")
             .key_by("user")
@@ -129,7 +129,7 @@ def test_the_table_is_remembered_and_forgets_the_deleted_over_many_epochs() -> N
     table = history_of(*((i + 0.5, f"u{i % 7}", -1 if i % 3 == 0 else i) for i in range(40)))
     events = history_of(*((i + 0.75, f"u{i % 5}", i) for i in range(40)))
     for broadcast in (False, True):
-        rows = two_told(
+        rows = run_two_streams(
             lambda one, other, broadcast=broadcast: (  # type: ignore[misc]
                 one.select("user", "n")
                 .key_by("user")
@@ -157,7 +157,7 @@ def test_the_table_is_remembered_and_forgets_the_deleted_over_many_epochs() -> N
 def test_a_table_of_keys_alone_filters() -> None:
     events = history_of((10, "ada", 1), (11, "bob", 2), (12, None, 3), (13, "ada", 4))
     table = history_of((11, "ada", 0), (12, None, 0))
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.select("user", "n").key_by("user").lookup(other.select("user").key_by("user"), how="inner")
         ),
@@ -175,7 +175,7 @@ def test_events_keep_their_order_after_a_lookup() -> None:
         found = one.key_by("user").lookup(other.select("user", was=col("n")).key_by("user"))
         return found.map(all=ps.lit("all")).key_by("all").last(2, "n", "was")
 
-    rows = two_told(query, events, table, PIECES)
+    rows = run_two_streams(query, events, table, PIECES)
     assert [row["n"] for row in rows] == [[i, i + 1] for i in range(11)]
 
 
@@ -189,7 +189,7 @@ def test_values_of_any_type_are_remembered_and_null_where_there_are_none() -> No
     }
     events = history_of((10, "ada", 1), (20, "ada", 2), (30, "bob", 3), (31, "ada", 4))
     table = history_of((15, "ada", 7), (40, "bob", 8))
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.select("user").key_by("user").lookup(other.select("user", **columns).key_by("user"))
         ),

@@ -26,7 +26,7 @@ from tests.operators.harness import (
     histories,
     in_any_order,
     modestly,
-    told,
+    run_query,
 )
 
 
@@ -52,8 +52,8 @@ def test_answers_do_not_depend_on_the_partitioner(
         counts = keyed.last(2, "page", partial=True).key_by("user", partition=partition).window("5s").count()
         return counts.union(events.key_by("user", partition=partition).window("5s").count())
 
-    hashed = told(lambda events: rows(events, None), history)
-    assert in_any_order(told(lambda events: rows(events, partition), history, cutting)) == in_any_order(
+    hashed = run_query(lambda events: rows(events, None), history)
+    assert in_any_order(run_query(lambda events: rows(events, partition), history, cutting)) == in_any_order(
         hashed
     )
 
@@ -87,7 +87,7 @@ def test_rebalanced_rows_are_the_same_rows(history: History, cutting: Cutting) -
         return events.filter(col("n") > 0).rebalance().map(twice=col("n") * 2).select("user", "twice")
 
     expected = [{"user": e.user, "twice": e.n * 2} for e in history.on_time() if e.n is not None and e.n > 0]
-    assert in_any_order(told(rows, history, cutting)) == in_any_order(expected)
+    assert in_any_order(run_query(rows, history, cutting)) == in_any_order(expected)
 
 
 def test_a_rebalanced_stream_goes_on_into_an_operator() -> None:
@@ -126,7 +126,7 @@ def test_a_part_that_does_not_exist_is_told_with_the_users_line(tmp_path: Path) 
 
     history = History(((Event(0, 0, 1_000_000, "ada", "/a", 1, None),),))
     with pytest.raises(UserError) as caught:
-        told(
+        run_query(
             lambda events: events.key_by("user", partition=ps.by_function(wild, 3)).window("1s").count(),
             history,
         )

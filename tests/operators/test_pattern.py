@@ -28,7 +28,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.pattern_oracle import WITHIN, Condition, Step, oracle, patterns
 from tests.operators.test_collisions import EVENTS, driven
@@ -57,10 +57,10 @@ def agree(
     timeouts: bool = False,
 ) -> None:
     how = (steps, within, contiguous, skip, timeouts)
-    straight = told(lambda events: said(events, *how), history)
+    straight = run_query(lambda events: said(events, *how), history)
     expected = [row for _, row in oracle(history, *how)]
     assert in_any_order(micros(straight)) == in_any_order(expected)
-    assert told(lambda events: said(events, *how), history, cutting) == straight
+    assert run_query(lambda events: said(events, *how), history, cutting) == straight
 
 
 @modestly
@@ -103,7 +103,9 @@ def test_a_match_happens_when_its_last_event_does_or_its_time_is_over(
     history: History, cutting: Cutting, steps: list[Step], within: int, skip: bool
 ) -> None:
     how = (steps, within, False, skip, False)
-    rows = told(lambda events: said(events, *how).key_by("user").window("2s").count("n"), history, cutting)
+    rows = run_query(
+        lambda events: said(events, *how).key_by("user").window("2s").count("n"), history, cutting
+    )
     counts = Counter((at // (2 * SECOND), row["user"]) for at, row in oracle(history, *how))
     expected = [
         {"window_start": pane * 2 * SECOND, "window_end": (pane + 1) * 2 * SECOND, "user": user, "n": n}
@@ -150,7 +152,7 @@ def test_a_request_that_is_not_answered_in_time_is_told() -> None:
             columns=[],
         )
 
-    assert micros(told(query, history)) == [{"user": "r2", "start_time": 2 * SECOND}]
+    assert micros(run_query(query, history)) == [{"user": "r2", "start_time": 2 * SECOND}]
 
 
 def test_a_card_that_is_used_at_two_places_too_far_apart_is_told() -> None:
@@ -174,7 +176,7 @@ def test_a_card_that_is_used_at_two_places_too_far_apart_is_told() -> None:
             .select("user", "first_x", "second_x")
         )
 
-    assert told(query, history) == [
+    assert run_query(query, history) == [
         {"user": "c1", "first_x": 0.0, "second_x": 9.0},
         {"user": "c1", "first_x": 4.0, "second_x": 9.0},
     ]

@@ -22,13 +22,13 @@ from tests.operators.harness import (
     Event,
     History,
     Row,
-    answers,
     cuttings,
     events_stream,
     histories,
     in_any_order,
     modestly,
-    told,
+    run_app,
+    run_query,
 )
 
 Rule = Callable[[Event, Event], Any]
@@ -87,7 +87,7 @@ def told_of(history: History, cutting: Cutting, *arguments: Any, **options: Any)
     def query(events: ps.Stream) -> ps.Stream:
         return events.product(events, *arguments, **options).select(*pair_columns())
 
-    return in_any_order(told(query, history, cutting))
+    return in_any_order(run_query(query, history, cutting))
 
 
 def pair_columns() -> list[str]:
@@ -141,7 +141,7 @@ def two_streams(left: History, right: History, cutting: Cutting, **options: Any)
     one, other = events_stream(left, cutting, "one"), events_stream(right, cutting, "other")
     some = other.select("n", x_=col("x"), user=col("user"))
     rows = one.select("user", "n").product(some, col("n") <= col("n_right"), **options)
-    return in_any_order(answers(ps.app("test", ps.output("out", rows)), cutting)["out"])
+    return in_any_order(run_app(ps.app("test", ps.output("out", rows)), cutting)["out"])
 
 
 @modestly
@@ -176,7 +176,7 @@ def test_equal_rows_of_an_operator_are_different_events(
         bound: dict[str, Any] = {"events": 50} if counted else {"within": 3}
         return windows.product(windows, distinct_pairs=True, **bound)
 
-    rows = told(query, history, cutting)
+    rows = run_query(query, history, cutting)
     groups: dict[tuple[int, str | None], int] = {}
     for event in history.on_time():
         key = (event.time // (2 * SECOND), event.user)
@@ -200,7 +200,7 @@ def test_pairs_of_a_union_with_itself_changed(history: History, cutting: Cutting
         both = events.select("user", "n").union(events.select("user", n=-col("n")))
         return both.product(both, within=1, distinct_pairs=True)
 
-    assert in_any_order(told(query, history, cutting)) == in_any_order(told(query, history))
+    assert in_any_order(run_query(query, history, cutting)) == in_any_order(run_query(query, history))
 
 
 @modestly
@@ -216,7 +216,7 @@ def test_what_follows_sees_pairs_at_the_later_time(history: History, cutting: Cu
             if other.time - one.time <= 2 * SECOND:
                 key = (other.time // (2 * SECOND), other.user)
                 counts[key] = counts.get(key, 0) + 1
-    rows = told(query, history, cutting)
+    rows = run_query(query, history, cutting)
     found = {(round(row["window_start"].timestamp()) // 2, row["user_right"]): row["count"] for row in rows}
     assert found == counts
 
@@ -260,6 +260,6 @@ def test_what_cannot_be_is_said(condition: str, options: dict[str, Any]) -> None
 def test_a_predicate_that_fails_names_the_line() -> None:
     history = History((tuple(Event(0, i, 1_000 * SECOND, "ada", "/", i, None) for i in range(3)),))
     with pytest.raises(UserError) as caught:
-        told(lambda e: e.product(e, col("page").cast(pl.Int64) == col("n_right"), within=1), history)
+        run_query(lambda e: e.product(e, col("page").cast(pl.Int64) == col("n_right"), within=1), history)
     assert caught.value.condition == "EXPRESSION_FAILED"
     assert "test_product.py" in str(caught.value.where)

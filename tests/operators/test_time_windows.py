@@ -23,7 +23,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.windows_oracle import (
     FUNCTIONS,
@@ -45,7 +45,7 @@ from tests.operators.windows_oracle import (
 def test_every_window_with_events_is_told_once_when_it_closes(
     history: History, cutting: Cutting, shape: Shape, keys: tuple[str, ...], functions: Functions
 ) -> None:
-    rows = micros(told(lambda events: cut(events, shape, keys).aggregate(*functions), history, cutting))
+    rows = micros(run_query(lambda events: cut(events, shape, keys).aggregate(*functions), history, cutting))
     expected = [
         head(shape, start, keys, values) | answer(events, functions)
         for (start, *values), events in windows(history, shape, keys).items()
@@ -64,7 +64,7 @@ def counted(history: History) -> dict[tuple[int, str | None], int]:
 @modestly
 @given(histories(), cuttings())
 def test_answers_can_be_filtered(history: History, cutting: Cutting) -> None:
-    busy = told(
+    busy = run_query(
         lambda events: cut(events, SLIDING, ("user",)).count().filter(col("count") > 2), history, cutting
     )
     expected: list[Row] = [
@@ -78,7 +78,7 @@ def test_answers_can_be_filtered(history: History, cutting: Cutting) -> None:
 @modestly
 @given(histories(), cuttings())
 def test_answers_can_be_ranked(history: History, cutting: Cutting) -> None:
-    top = told(
+    top = run_query(
         lambda events: cut(events, SLIDING, ("user",)).count().top(1, changes_only=False), history, cutting
     )
     best: dict[int, int] = defaultdict(int)
@@ -90,7 +90,7 @@ def test_answers_can_be_ranked(history: History, cutting: Cutting) -> None:
 @modestly
 @given(histories(), cuttings())
 def test_answers_happen_at_the_last_instant_of_their_window(history: History, cutting: Cutting) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: cut(events, SLIDING, ("user",)).count().window(2).aggregate(ps.sum_("count", "sum")),
         history,
         cutting,
@@ -104,7 +104,9 @@ def test_answers_happen_at_the_last_instant_of_their_window(history: History, cu
 @pytest.mark.parametrize("shape", [(30, 4, 0), (9, 4, 1), (10, 0.1, 0)])
 def test_windows_outlive_many_epochs_and_compactions(shape: Shape) -> None:
     history, every_event_an_epoch = steady(70), Cutting((frozenset(range(70)),), (1, 3, 2))
-    rows = told(lambda events: cut(events, shape, ("user",)).aggregate(*PLAIN), history, every_event_an_epoch)
+    rows = run_query(
+        lambda events: cut(events, shape, ("user",)).aggregate(*PLAIN), history, every_event_an_epoch
+    )
     expected = [
         head(shape, start, ("user",), values) | answer(events, PLAIN)
         for (start, *values), events in windows(history, shape, ("user",)).items()
@@ -113,7 +115,7 @@ def test_windows_outlive_many_epochs_and_compactions(shape: Shape) -> None:
 
 
 def test_a_window_may_be_longer_than_the_log() -> None:
-    rows = micros(told(lambda events: events.window("365d", "100d").count(), steady(5)))
+    rows = micros(run_query(lambda events: events.window("365d", "100d").count(), steady(5)))
     day = 86_400 * SECOND
     assert [row["window_start"] // day for row in rows] == [-300, -200, -100, 0]
     assert [row["count"] for row in rows] == [5, 5, 5, 5]
@@ -121,9 +123,9 @@ def test_a_window_may_be_longer_than_the_log() -> None:
 
 def test_durations_of_any_kind_say_a_window() -> None:
     history = steady(7)
-    texts = told(lambda events: events.window("4 s", every="2s", offset="-1s").count(), history)
+    texts = run_query(lambda events: events.window("4 s", every="2s", offset="-1s").count(), history)
     second = timedelta(seconds=1)
-    assert texts == told(lambda events: events.window(4 * second, 2 * second, second).count(), history)
+    assert texts == run_query(lambda events: events.window(4 * second, 2 * second, second).count(), history)
     assert {row["window_start"].second % 2 for row in texts} == {1}
 
 

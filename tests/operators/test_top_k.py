@@ -23,7 +23,7 @@ from tests.operators.harness import (
     histories,
     micros,
     modestly,
-    told,
+    run_query,
 )
 
 Measure = Callable[[list[Event]], int | None]
@@ -112,7 +112,7 @@ def test_every_window_has_its_best(
     history: History, cutting: Cutting, measure: str, k: int, least: bool, changes_only: bool
 ) -> None:
     aggregate, oracle = MEASURES[measure]
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.key_by("user")
             .window("2s")
@@ -131,7 +131,7 @@ def test_the_best_of_running_totals_are_told_as_they_stood_at_every_step(
     history: History, cutting: Cutting, measure: str, k: int, least: bool, changes_only: bool
 ) -> None:
     aggregate, oracle = MEASURES[measure]
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.key_by("user")
             .running("1s")
@@ -149,7 +149,7 @@ def test_the_best_of_running_totals_are_told_as_they_stood_at_every_step(
 def test_a_rank_by_a_computed_column_that_turns_null_lets_others_move_up(
     history: History, cutting: Cutting
 ) -> None:
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.key_by("user")
             .running("1s")
@@ -170,7 +170,7 @@ def test_a_rank_by_a_computed_column_that_turns_null_lets_others_move_up(
 @pytest.mark.parametrize("cutting", [Cutting((), (1,)), Cutting((frozenset(range(9)),), (2,))])
 def test_the_top_of_a_total_without_a_key_is_that_total(cutting: Cutting) -> None:
     history = History((tuple(Event(0, i, (1_000 + i) * SECOND, None, None, 1, None) for i in range(3)),))
-    rows = told(lambda events: events.running("1s").count("by").top(2), history, cutting)
+    rows = run_query(lambda events: events.running("1s").count("by").top(2), history, cutting)
     assert [row["by"] for row in rows] == [1, 2, 3]
     assert {row["rank"] for row in rows} == {1}
 
@@ -181,5 +181,5 @@ def test_a_total_without_a_key_that_falls_is_told() -> None:
         (tuple(Event(0, i, (1_000 + i) * SECOND, None, None, n, None) for i, n in enumerate(values)),)
     )
     for cutting in (Cutting((), (1,)), Cutting((frozenset({1, 2, 3}),), (2,))):
-        rows = told(lambda events: events.running("1s").sum("n", "by").top(1), history, cutting)
+        rows = run_query(lambda events: events.running("1s").sum("n", "by").top(1), history, cutting)
         assert [row["by"] for row in rows] == [5, -4, -1, -2]

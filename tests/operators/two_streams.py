@@ -15,9 +15,9 @@ from tests.operators.harness import (
     Event,
     History,
     Row,
-    answers,
     events_stream,
     micros,
+    run_app,
 )
 
 COLUMNS = ("time", "user", "page", "n", "x")
@@ -42,7 +42,7 @@ CONDITIONS: dict[str, tuple[pl.Expr | None, Where]] = {
 }
 
 
-def two_told(
+def run_two_streams(
     build: Callable[[ps.Stream, ps.Stream], ps.Stream],
     left: History,
     right: History,
@@ -51,7 +51,7 @@ def two_told(
 ) -> list[Row]:
     """The rows of a query over two histories."""
     made = build(events_stream(left, cutting, "one"), events_stream(right, other_cutting, "other"))
-    return micros(answers(ps.app("test", ps.output("out", made)), cutting)["out"])
+    return micros(run_app(ps.app("test", ps.output("out", made)), cutting)["out"])
 
 
 def joined(

@@ -80,7 +80,7 @@ def answer(events: list[Event], functions: Functions) -> Row:
 
 
 def starts(shape: Shape, time: int) -> list[int]:
-    """When the windows begin that hold an instant."""
+    """When the windows start that contain an instant."""
     size, every, offset = shape
     length, step = round(size * SECOND), round((every or size) * SECOND)
     start, found = round(offset * SECOND) - 200 * step, []

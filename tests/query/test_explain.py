@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.query.explain import FORMER_FORMS, FORMS, explain_app
+from penstock.errors import UserError
+from penstock.query.explain import FORMS, explain_app, resolve_form
 
 
 def shop(directory: str = "out") -> ps.App:
@@ -119,9 +121,13 @@ def test_a_query_without_memory_has_no_exchange() -> None:
     assert "exchange" not in text_of("spark stages", app)
 
 
-def test_a_form_may_have_its_former_name() -> None:
-    assert set(FORMER_FORMS.values()) <= set(FORMS)
-    assert not set(FORMER_FORMS) & set(FORMS)
+def test_the_former_name_of_a_form_works_with_a_warning() -> None:
+    assert [resolve_form(form) for form in FORMS] == list(FORMS)
+    with pytest.warns(DeprecationWarning, match="is now 'stages'"):
+        assert resolve_form("sub-queries") == "stages"
+    with pytest.raises(UserError) as caught:
+        resolve_form("pictures")
+    assert caught.value.condition == "BAD_OPTION"
 
 
 def test_there_is_a_text_for_every_form_and_building_it_touches_nothing(tmp_path: Path) -> None:

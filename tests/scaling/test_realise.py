@@ -39,16 +39,16 @@ LATE = 10_000.0
 
 
 def after(order: Order, *events: Event, at: float = 1.0) -> tuple[Order, list[Instruction]]:
-    told: list[Instruction] = []
+    instructions: list[Instruction] = []
     for event in events:
         order, more = step(order, event, at, SETTINGS)
-        told += more
-    return order, told
+        instructions += more
+    return order, instructions
 
 
 def asked() -> Order:
-    order, told = open_order(0, GROW, 0.0)
-    assert (order.phase, told) == (OrderPhase.requested, (RequestExecutors(2),))
+    order, instructions = open_order(0, GROW, 0.0)
+    assert (order.phase, instructions) == (OrderPhase.requested, (RequestExecutors(2),))
     return order
 
 
@@ -58,8 +58,8 @@ def arrived() -> Order:
 
 
 def moving() -> Order:
-    order, told = set_moves(arrived(), MOVES, 1.0)
-    assert told == (MoveBuckets("q1", {3: (0, 1)}),)
+    order, instructions = set_moves(arrived(), MOVES, 1.0)
+    assert instructions == (MoveBuckets("q1", {3: (0, 1)}),)
     return order
 
 
@@ -76,8 +76,8 @@ def test_provision_goes_its_way() -> None:
     order, _ = after(order, Arrived("b"))
     assert (order.phase, order.needs_moves) == (OrderPhase.arrived, True)
     assert moving().phase == OrderPhase.moving
-    order, told = after(moving(), Moved("q1"))
-    assert (order.phase, told, order.has_ended) == (OrderPhase.done, [], True)
+    order, instructions = after(moving(), Moved("q1"))
+    assert (order.phase, instructions, order.has_ended) == (OrderPhase.done, [], True)
 
 
 def test_executors_that_come_before_the_answer_count() -> None:
@@ -86,8 +86,8 @@ def test_executors_that_come_before_the_answer_count() -> None:
 
 
 def test_a_refusal_undoes_what_has_not_begun() -> None:
-    order, told = after(asked(), Refused("no more"))
-    assert (order.phase, order.why, told) == (OrderPhase.undone, "no more", [])
+    order, instructions = after(asked(), Refused("no more"))
+    assert (order.phase, order.why, instructions) == (OrderPhase.undone, "no more", [])
 
 
 def test_a_grant_of_fewer_is_taken() -> None:
@@ -101,16 +101,16 @@ def test_a_grant_of_none_undoes() -> None:
 
 def test_an_executor_that_never_comes_is_asked_for_again_then_done_without() -> None:
     order, _ = after(asked(), Granted(2), Arrived("a"))
-    order, told = after(order, Passed(), at=LATE)
-    assert (order.phase, told) == (OrderPhase.requested, [RequestExecutors(1)])
+    order, instructions = after(order, Passed(), at=LATE)
+    assert (order.phase, instructions) == (OrderPhase.requested, [RequestExecutors(1)])
     order, _ = after(order, Granted(1), at=LATE)
-    order, told = after(order, Passed(), at=2 * LATE)
-    assert (order.phase, told, order.why) == (OrderPhase.arrived, [], "1 executors never arrived")
+    order, instructions = after(order, Passed(), at=2 * LATE)
+    assert (order.phase, instructions, order.why) == (OrderPhase.arrived, [], "1 executors never arrived")
 
 
 def test_when_none_ever_comes_the_order_is_undone() -> None:
-    order, told = after(asked(), Passed(), at=LATE)
-    assert told == [RequestExecutors(2)]
+    order, instructions = after(asked(), Passed(), at=LATE)
+    assert instructions == [RequestExecutors(2)]
     order, _ = after(order, Passed(), at=2 * LATE)
     assert order.phase == OrderPhase.undone
 
@@ -122,8 +122,8 @@ def test_time_below_the_limit_changes_nothing() -> None:
 
 def test_one_that_dies_while_others_come_is_replaced_then_done_without() -> None:
     coming, _ = after(asked(), Granted(2), Arrived("a"))
-    order, told = after(coming, Lost("a"))
-    assert (order.phase, told) == (OrderPhase.coming, [RequestExecutors(1)])
+    order, instructions = after(coming, Lost("a"))
+    assert (order.phase, instructions) == (OrderPhase.coming, [RequestExecutors(1)])
     fewer, _ = after(order, Refused("no more"))
     assert (fewer.phase, fewer.wanted) == (OrderPhase.coming, 1)
     order, _ = after(order, Granted(1), Arrived("b"), Lost("b"))
@@ -136,22 +136,22 @@ def test_a_death_that_leaves_nobody_undoes_a_provision() -> None:
     assert order.phase == OrderPhase.undone
     order, _ = after(moving(), Lost("a"))
     order, _ = set_moves(order, MOVES, 1.0)
-    order, told = after(order, Lost("b"))
-    assert (order.phase, told) == (OrderPhase.undone, [Withdraw(("q1",))])
+    order, instructions = after(order, Lost("b"))
+    assert (order.phase, instructions) == (OrderPhase.undone, [Withdraw(("q1",))])
 
 
 @pytest.mark.parametrize("event", [MoveFailed("q1", "why"), Lost("a"), Lost("somebody else")])
 def test_a_move_that_fails_is_planned_again_then_undone(event: Event) -> None:
-    order, told = after(moving(), event)
+    order, instructions = after(moving(), event)
     under_way = [] if isinstance(event, MoveFailed) else [Withdraw(("q1",))]
-    assert (order.phase, order.needs_moves, told) == (OrderPhase.arrived, True, under_way)
+    assert (order.phase, order.needs_moves, instructions) == (OrderPhase.arrived, True, under_way)
     order, _ = set_moves(order, MOVES, 2.0)
     order, _ = after(order, MoveFailed("q1", "again"))
     assert (order.phase, order.needs_moves) == (OrderPhase.undoing, True)
     order, told2 = set_moves(order, {"q1": {3: (1, 0)}}, 3.0)
     assert told2 == (MoveBuckets("q1", {3: (1, 0)}),)
-    order, told = after(order, Moved("q1"))
-    assert told == [Release(order.executors)]
+    order, instructions = after(order, Moved("q1"))
+    assert instructions == [Release(order.executors)]
     order, _ = after(order, *(Left(name) for name in order.executors))
     assert order.phase == OrderPhase.undone
 
@@ -160,17 +160,17 @@ def test_a_move_that_takes_long_is_waited_for_and_then_withdrawn() -> None:
     order, at = moving(), 0.0
     for tries in range(1, SETTINGS.retries + 1):
         at += LATE
-        order, told = after(order, Passed(), at=at)
-        assert (order.phase, order.tries, told) == (OrderPhase.moving, tries, []), (
+        order, instructions = after(order, Passed(), at=at)
+        assert (order.phase, order.tries, instructions) == (OrderPhase.moving, tries, []), (
             "never another beside the first"
         )
-    order, told = after(order, Passed(), at=at + LATE)
-    assert (order.phase, told) == (OrderPhase.undoing, [Withdraw(("q1",))])
+    order, instructions = after(order, Passed(), at=at + LATE)
+    assert (order.phase, instructions) == (OrderPhase.undoing, [Withdraw(("q1",))])
 
 
 def test_what_is_under_way_is_withdrawn_before_it_is_planned_again() -> None:
-    order, told = after(moving(), Lost("a"))
-    assert told == [Withdraw(("q1",))]
+    order, instructions = after(moving(), Lost("a"))
+    assert instructions == [Withdraw(("q1",))]
     assert order.needs_moves
 
 
@@ -185,8 +185,8 @@ def test_undoing_is_never_given_up() -> None:
         assert (order.phase, order.needs_moves) == (OrderPhase.undoing, True)
     order, _ = set_moves(order, MOVES, 1e6)
     order, _ = after(order, Moved("q1"), at=1e6)
-    order, told = after(order, Passed(), at=2e6)
-    assert told == [Release(("a", "b"))]
+    order, instructions = after(order, Passed(), at=2e6)
+    assert instructions == [Release(("a", "b"))]
     order, _ = after(order, Lost("a"), Left("b"), at=2e6)
     assert order.phase == OrderPhase.undone
 
@@ -196,8 +196,8 @@ def test_a_new_fleet_without_anything_to_move_is_done() -> None:
 
 
 def test_decommission_moves_first_and_lets_go_then() -> None:
-    order, told = open_order(0, SHRINK, 0.0)
-    assert (order.phase, told, order.needs_moves) == (OrderPhase.arrived, (), True)
+    order, instructions = open_order(0, SHRINK, 0.0)
+    assert (order.phase, instructions, order.needs_moves) == (OrderPhase.arrived, (), True)
     order, _ = set_moves(order, MOVES, 1.0)
     order, told2 = after(order, Moved("q1"))
     assert (order.phase, told2) == (OrderPhase.leaving, [Release(("a", "b"))])
@@ -207,8 +207,8 @@ def test_decommission_moves_first_and_lets_go_then() -> None:
 
 
 def test_one_that_dies_while_it_leaves_has_left() -> None:
-    order, told = after(leaving(), Lost("a"))
-    assert (order.phase, order.executors, told) == (
+    order, instructions = after(leaving(), Lost("a"))
+    assert (order.phase, order.executors, instructions) == (
         OrderPhase.arrived,
         ("b",),
         [],
@@ -223,8 +223,8 @@ def test_one_that_dies_while_it_leaves_has_left() -> None:
 
 
 def test_when_anybody_dies_those_that_leave_are_looked_at_again() -> None:
-    order, told = after(leaving(), Lost("somebody else"))
-    assert (order.phase, order.needs_moves, told) == (OrderPhase.arrived, True, [])
+    order, instructions = after(leaving(), Lost("somebody else"))
+    assert (order.phase, order.needs_moves, instructions) == (OrderPhase.arrived, True, [])
 
 
 def test_an_order_given_up_leaves_its_executors_at_work() -> None:
@@ -233,8 +233,8 @@ def test_an_order_given_up_leaves_its_executors_at_work() -> None:
 
 
 def test_those_that_do_not_leave_stay() -> None:
-    order, told = after(leaving(), Passed(), at=LATE)
-    assert (order.phase, told) == (OrderPhase.leaving, [Release(("a", "b"))])
+    order, instructions = after(leaving(), Passed(), at=LATE)
+    assert (order.phase, instructions) == (OrderPhase.leaving, [Release(("a", "b"))])
     order, _ = after(order, Passed(), at=2 * LATE)
     assert (order.phase, order.why) == (OrderPhase.undone, "executors did not leave")
 
@@ -243,13 +243,13 @@ def test_a_decommission_whose_moves_fail_leaves_the_executors_at_work() -> None:
     order, _ = set_moves(open_order(0, SHRINK, 0.0)[0], MOVES, 1.0)
     order, _ = after(order, MoveFailed("q1", ""))
     order, _ = set_moves(order, MOVES, 1.0)
-    order, told = after(order, MoveFailed("q1", "broken"))
-    assert (order.phase, order.why, told) == (OrderPhase.undone, "broken", [])
+    order, instructions = after(order, MoveFailed("q1", "broken"))
+    assert (order.phase, order.why, instructions) == (OrderPhase.undone, "broken", [])
 
 
 def test_a_move_is_one_step() -> None:
-    order, told = set_moves(open_order(0, Move("q1", MOVES["q1"], ""), 0.0)[0], MOVES, 0.0)
-    assert told == (MoveBuckets("q1", MOVES["q1"]),)
+    order, instructions = set_moves(open_order(0, Move("q1", MOVES["q1"], ""), 0.0)[0], MOVES, 0.0)
+    assert instructions == (MoveBuckets("q1", MOVES["q1"]),)
     assert after(order, Moved("q2"), Moved("q1"))[0].phase == OrderPhase.done
 
 
@@ -282,7 +282,7 @@ def test_every_order_ends_and_executors_let_go_have_no_moves_open(
     decision: Decision, events: list[tuple[Event, float]]
 ) -> None:
     at = 0.0
-    order, told = open_order(0, decision, at)
+    order, instructions = open_order(0, decision, at)
     released: list[str] = []
 
     def seen(instructions: tuple[Instruction, ...]) -> None:
@@ -293,11 +293,11 @@ def test_every_order_ends_and_executors_let_go_have_no_moves_open(
 
     for event, later in events:
         at += later
-        order, told = step(order, event, at, SETTINGS)
-        seen(told)
+        order, instructions = step(order, event, at, SETTINGS)
+        seen(instructions)
         if order.needs_moves:
-            order, told = set_moves(order, MOVES, at)
-            seen(told)
+            order, instructions = set_moves(order, MOVES, at)
+            seen(instructions)
     # from here on the world answers: whatever the order waits for comes
     for _ in range(30):
         if order.has_ended:
@@ -305,11 +305,11 @@ def test_every_order_ends_and_executors_let_go_have_no_moves_open(
         answers = [Moved("q1"), *(Left(name) for name in order.executors), Passed()]
         for event in answers:
             at += 200
-            order, told = step(order, event, at, SETTINGS)
-            seen(told)
+            order, instructions = step(order, event, at, SETTINGS)
+            seen(instructions)
             if order.needs_moves:
-                order, told = set_moves(order, MOVES, at)
-                seen(told)
+                order, instructions = set_moves(order, MOVES, at)
+                seen(instructions)
     assert order.has_ended
     if isinstance(decision, Provision) and order.phase == OrderPhase.undone:
         assert not order.executors

@@ -15,7 +15,7 @@ from tests.operators.harness import (
     History,
     Row,
     in_any_order,
-    told,
+    run_query,
 )
 
 HISTORY = History(
@@ -34,10 +34,10 @@ CUTTINGS = [
 
 
 def however_it_is_cut(query: Callable[[ps.Stream], ps.Stream]) -> list[Row]:
-    straight = told(query, HISTORY)
+    straight = run_query(query, HISTORY)
     assert straight
     for cutting in CUTTINGS:
-        assert in_any_order(told(query, HISTORY, cutting)) == in_any_order(straight)
+        assert in_any_order(run_query(query, HISTORY, cutting)) == in_any_order(straight)
     return straight
 
 
@@ -86,7 +86,7 @@ def test_changes_of_a_union_have_one_order_for_whoever_reads_them() -> None:
 def test_a_union_that_is_dealt_out_keeps_its_order() -> None:
     rows = however_it_is_cut(lambda events: twice(events).rebalance().key_by("user").last(2, "n"))
     assert in_any_order(rows) == in_any_order(
-        told(lambda events: twice(events).key_by("user").last(2, "n"), HISTORY)
+        run_query(lambda events: twice(events).key_by("user").last(2, "n"), HISTORY)
     )
 
 
@@ -97,7 +97,7 @@ def test_events_and_answers_can_be_dealt_out_together() -> None:
 
     rows = however_it_is_cut(lambda events: both(events).rebalance().key_by("user").last(2, "n"))
     assert in_any_order(rows) == in_any_order(
-        told(lambda events: both(events).key_by("user").last(2, "n"), HISTORY)
+        run_query(lambda events: both(events).key_by("user").last(2, "n"), HISTORY)
     )
 
 
@@ -115,7 +115,7 @@ def test_a_key_may_be_called_window_start_in_a_running_top() -> None:
     def query(events: ps.Stream) -> ps.Stream:
         return events.map(window_start=col("user")).key_by("window_start").running("1s").sum("n", "n").top(1)
 
-    assert [(row["window_start"], row["n"]) for row in told(query, history)] == [("ada", 2), ("bob", 2)]
+    assert [(row["window_start"], row["n"]) for row in run_query(query, history)] == [("ada", 2), ("bob", 2)]
 
 
 def test_of_one_instant_answers_are_after_events_for_first_and_last_too() -> None:
@@ -127,5 +127,5 @@ def test_of_one_instant_answers_are_after_events_for_first_and_last_too() -> Non
         both = events.select("user", "n").union(counts)
         return both.key_by("user").window("1s").aggregate(ps.first("n", "first"), ps.collect("n", "all"))
 
-    (row,) = told(query, history)
+    (row,) = run_query(query, history)
     assert (row["first"], row["all"]) == (7, [7, 5, 2])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import polars as pl
 
-from penstock.sql.functions.contract import Arguments, Family
-from penstock.sql.functions.to_text import to_text
+from penstock.sql.functions.contract import Arguments, Family, to_utc
 
 TEXT = Family("Strings")
 
 #: letters whose title case differs from upper case
 _TITLES = {letter: letter.title() for letter in "ßﬀﬁﬂﬃﬄﬅﬆǆǉǌǳ"}
 _ONE, _ZERO = pl.lit(1, pl.Int64), pl.lit(0, pl.Int64)
+#: sign, digits before and after the point, exponent
+_DOUBLE = r"^(-?)(\d+)(?:\.(\d+))?(?:e\+?(-?\d+))?$"
 
 
 def length(text: pl.Expr) -> pl.Expr:
@@ -36,11 +37,50 @@ def reverse_text(text: pl.Expr) -> pl.Expr:
 
 
 def as_text(args: Arguments, at: int) -> pl.Expr:
-    """An argument of any plain type as text."""
-    text = to_text(args.expr(at), args.dtype(at))
-    if text is None:
-        raise args.error(at, "text, a number, a condition, a date or a time")
-    return text
+    """An argument of any plain type as text, as by Spark's `CAST(... AS STRING)`."""
+    expr, dtype = args.expr(at), args.dtype(at)
+    if dtype == pl.String:
+        return expr
+    if dtype.is_float():
+        return _format_double(expr.cast(pl.String))
+    if dtype.is_integer() or dtype.is_decimal() or dtype in (pl.Boolean, pl.Null, pl.Date):
+        return expr.cast(pl.String)
+    if isinstance(dtype, pl.Datetime):
+        digits = to_utc(expr, dtype).dt.strftime("%Y-%m-%d %H:%M:%S.%6f")
+        return digits.str.replace(r"\.?0+$", "")
+    raise args.error(at, "text, a number, a condition, a date or a time")
+
+
+def _format_double(text: pl.Expr) -> pl.Expr:
+    """Turn Polars' text of a double into Java's: plain from 0.001 up to ten million, otherwise with an exponent.
+
+    The names of struct fields stay: they are in the expression's text, of which the identity of state is made.
+    """
+    pieces = pl.struct(text=text, parts=text.str.extract_groups(_DOUBLE)).struct.with_fields(
+        sign=pl.field("parts").struct.field("1"),
+        digits=(pl.field("parts").struct.field("2") + pl.field("parts").struct.field("3").fill_null("")),
+        before=pl.field("parts").struct.field("2").str.len_chars().cast(pl.Int64),
+        said=pl.field("parts").struct.field("4").cast(pl.Int64).fill_null(0),
+    )
+    bare = pl.field("digits").str.strip_chars_start("0")
+    zeros = pl.field("digits").str.len_chars().cast(pl.Int64) - bare.str.len_chars().cast(pl.Int64)
+    scientific = pieces.struct.with_fields(
+        power=pl.field("said") + pl.field("before") - 1 - zeros,
+        digits=bare.str.strip_chars_end("0"),
+    )
+    plain = (pl.field("digits") == "") | (pl.field("power").is_between(-3, 6) & (pl.field("said") == 0))
+    rest = pl.field("digits").str.slice(1)
+    parts = [
+        pl.field("sign"),
+        pl.field("digits").str.head(1),
+        pl.lit("."),
+        pl.when(rest == "").then(pl.lit("0")).otherwise(rest),
+        pl.lit("E"),
+        pl.field("power").cast(pl.String),
+    ]
+    far = pl.field("text").str.replace("inf", "Infinity", literal=True)
+    value = pl.when(pl.field("digits").is_null()).then(far).when(plain).then(pl.field("text"))
+    return scientific.struct.with_fields(it=value.otherwise(pl.concat_str(parts))).struct.field("it")
 
 
 @TEXT.add("lower lcase", (1, 1), "Converts to lower case.", "lower('PenStock')", "'penstock'")

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.operators import partials as module
+from penstock.operators import panes as module
 from penstock.operators.functions.summary import COUNT_PART, ROWS, partial_columns, summarize_column
 from penstock.operators.job_windows import JOB, JobAggregation, JobWindows
 from penstock.operators.key_codes import CODE, EncodedColumn, EncodedKeys, concat_keys
-from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.panes import PANE, merge_partials
 from penstock.state.buckets import HASH, key_hash, with_hash
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -36,18 +36,18 @@ def test_merged_apart_or_all_at_once_the_answers_are_those_of_the_rows(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_MOST_MERGED", share)
         made = merge_partials(parts, ("k",), functions).rows
-    told = made.select("k", PANE, *(function.result() for function in functions))
+    results = made.select("k", PANE, *(function.result() for function in functions))
     wanted = given_.group_by("k", PANE).agg(
         pl.len().cast(pl.Int64).alias("count"),
         pl.col("v").min().alias("min_v"),
         pl.col("v").max().alias("max_v"),
     )
-    found = told.select("k", PANE, "count", "min_v", "max_v").sort("k", PANE)
+    found = results.select("k", PANE, "count", "min_v", "max_v").sort("k", PANE)
     assert found.equals(wanted.sort("k", PANE))
     sums: dict[tuple[str | None, int], int] = {}
     for key, pane, value in rows:
         sums[key, pane] = sums.get((key, pane), 0) + (value or 0)
-    for key, pane, total in told.select("k", PANE, "sum_v").iter_rows():
+    for key, pane, total in results.select("k", PANE, "sum_v").iter_rows():
         assert total == (sums[key, pane] if LEAST <= sums[key, pane] <= MOST else None)
 
 
