@@ -1,4 +1,4 @@
-"""Answers errors of any kind with problem documents, and reads what a request says of its body.
+"""Answers errors of any kind with problem documents, and reads type and text of a body.
 
 Of a defect, the response contains only that it is one; the log has the rest.
 """

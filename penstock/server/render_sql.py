@@ -1,7 +1,7 @@
 """Renders the structured bodies of requests as SQL, so that every change goes through the checks of SQL.
 
-Guarantees: the text is one statement. It is parsed again and must say exactly what the body says, so no part of a body
-can become a statement of its own.
+Guarantees: the text is one statement. It is parsed again and must mean exactly what the body means, so no part of
+a body can become a statement of its own.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Status(BaseModel):
     events: int
     events_per_second: float
     late: int
-    #: how often a partition was skipped
+    #: how often a partition, or the start of one, was skipped
     leaped: int
     dead: int
     latency_seconds: Seconds | None

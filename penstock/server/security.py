@@ -18,7 +18,7 @@ _TOKEN_HINT = "openssl rand -hex 24 > token; chmod 600 token; then --token-file 
 
 
 class Token:
-    """The token that requests must carry; only its digest is kept."""
+    """The token that requests must carry. It holds only the digest."""
 
     def __init__(self, text: str) -> None:
         self._digest = _digest(text)

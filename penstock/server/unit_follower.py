@@ -35,7 +35,7 @@ _RESPONSE_SECONDS = 2.0
 #: how often the same failure is logged, in seconds
 _LOG_SECONDS = 10.0
 
-#: phases of the host while no engine leads: before the first leader, and after one
+#: documented phases of a service while no engine leads: before the first leader, and after one
 STARTING, NO_LEADER = "starting engines", "no primary"
 
 

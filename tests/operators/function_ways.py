@@ -113,7 +113,7 @@ def check_many(
     dtype: pl.DataType,
     events: list[Event],
     chance: random.Random,
-    told: Callable[[Any, list[Event]], None],
+    check: Callable[[Any, list[Event]], None],
 ) -> None:
     """Ranges, runs and groups against the events they hold."""
     number = sorted(chance.randrange(max(len(events) // 2, 1)) for _ in events)
@@ -122,7 +122,7 @@ def check_many(
     ]
     parts = at_once(function, frame_of(events, dtype), number)
     for found, group in zip(answer(function, parts), groups, strict=True):
-        told(found, group)
+        check(found, group)
     low = np.array([chance.randrange(len(groups)) for _ in range(7)])
     high = np.array([chance.randrange(start, len(groups)) + 1 for start in low.tolist()])
     if chance.random() < 0.3:  # ranges one after the other, as cells have them
@@ -131,15 +131,15 @@ def check_many(
     over = pl.DataFrame(function.merge_ranges(parts, low, high))
     assert over.schema == parts.schema
     for found, start, end in zip(answer(function, over), low.tolist(), high.tolist(), strict=True):
-        told(found, [event for group in groups[start:end] for event in group])
+        check(found, [event for group in groups[start:end] for event in group])
     runs = [chance.randrange(3) for _ in groups]
     ran = parts.with_columns(pl.Series("g", runs)).with_columns(function.merge_running("g"))
     assert ran.drop("g").schema == parts.schema
     for row, found in enumerate(answer(function, ran)):
         before = [group for group, run in zip(groups[: row + 1], runs, strict=False) if run == runs[row]]
-        told(found, [event for group in before for event in group])
+        check(found, [event for group in before for event in group])
     shifted = parts.with_columns(pl.all().shift(1))
     both = merge_columns(function, parts, shifted)
     assert both.schema == parts.schema
     for row, found in enumerate(answer(function, both)):
-        told(found, [event for group in groups[max(row - 1, 0) : row + 1] for event in group])
+        check(found, [event for group in groups[max(row - 1, 0) : row + 1] for event in group])

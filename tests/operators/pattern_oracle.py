@@ -101,7 +101,7 @@ class Oracle:
         self.waits_at_end = steps[-1].absent
         self.open: list[Match] = []
         #: (instant, events taken, whether it is a match)
-        self.told: list[tuple[int, Taken, bool]] = []
+        self.emitted: list[tuple[int, Taken, bool]] = []
 
     def time_passes(self, now: int | None) -> None:
         for match in sorted(self.open, key=lambda m: m.due):
@@ -109,11 +109,11 @@ class Oracle:
                 self.open.remove(match)
                 rest = self.steps[match.at :]
                 if self.waits_at_end and not match.failed and all(step.absent for step in rest):
-                    self.told.append((match.due, match.taken, True))
+                    self.emitted.append((match.due, match.taken, True))
                     if self.skip:
                         self.open = []
                 elif self.timeouts:
-                    self.told.append((match.due, match.taken, False))
+                    self.emitted.append((match.due, match.taken, False))
 
     def happens(self, event: Event) -> None:
         self.time_passes(event.time)
@@ -124,11 +124,11 @@ class Oracle:
                 if match.at == len(self.steps):
                     whole.append(match)
         if whole and self.skip:
-            self.told.append((event.time, whole[0].taken, True))
+            self.emitted.append((event.time, whole[0].taken, True))
             self.open = []
             return
         for match in whole:
-            self.told.append((event.time, match.taken, True))
+            self.emitted.append((event.time, match.taken, True))
         self.open = [m for m in self.open if m not in whole and (self.timeouts or m.failed is not True)]
         if self.steps[0].condition.holds(event, {}):
             self.open.append(Match(event.offset, event.time + self.within, {self.steps[0].name: event}))
@@ -157,14 +157,14 @@ class Oracle:
 def oracle(
     history: History, steps: Sequence[Step], within: int, contiguous: bool, skip: bool, timeouts: bool
 ) -> list[tuple[int, Row]]:
-    """(instant, row) for every row told."""
+    """(instant, row) for every row emitted."""
     keys: dict[Any, Oracle] = defaultdict(lambda: Oracle(steps, within, contiguous, skip, timeouts))
     for event in history.on_time():
         keys[event.user].happens(event)
     rows = []
     for user, one in keys.items():
         one.time_passes(None)
-        for instant, taken, matched in one.told:
+        for instant, taken, matched in one.emitted:
             row: Row = {"user": user}
             for step in steps:
                 if not step.absent:

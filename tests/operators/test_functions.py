@@ -133,7 +133,7 @@ class Case:
     #: how far an answer may be off, relatively: for the rounding of exact sums to floats
     off: float = 0.0
 
-    def told(self, found: Any, events: list[Event]) -> None:
+    def check(self, found: Any, events: list[Event]) -> None:
         expected = self.oracle(events)
         if isinstance(expected, float) and self.off and math.isfinite(expected) and found is not None:
             assert math.isclose(found, expected, rel_tol=self.off, abs_tol=1e-300), (found, expected)
@@ -236,7 +236,7 @@ def drawn_case(data: st.DataObject, name: str) -> tuple[Case, list[Event]]:
 def test_an_answer_depends_on_the_events_alone(name: str, data: st.DataObject, chance: random.Random) -> None:
     case, events = drawn_case(data, name)
     function = resolve(case.function, case.dtype)
-    case.told(check_ways(function, frame_of(events, case.dtype), chance), events)
+    case.check(check_ways(function, frame_of(events, case.dtype), chance), events)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -246,4 +246,4 @@ def test_ranges_runs_and_joins_hold_exactly_their_events(
     name: str, data: st.DataObject, chance: random.Random
 ) -> None:
     case, events = drawn_case(data, name)
-    check_many(resolve(case.function, case.dtype), case.dtype, events, chance, case.told)
+    check_many(resolve(case.function, case.dtype), case.dtype, events, chance, case.check)

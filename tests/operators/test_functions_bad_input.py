@@ -19,7 +19,7 @@ from tests.operators.function_ways import answer, at_once, frame_of, merge, reso
 NAN, INF = math.nan, math.inf
 
 
-def told(function: AggregateFunction, dtype: pl.DataType, *values: Any) -> Any:
+def compute(function: AggregateFunction, dtype: pl.DataType, *values: Any) -> Any:
     """The answer for these values, each an event of its own, merged."""
     frame = frame_of([((at, 0, at), value) for at, value in enumerate(values)], dtype)
     known = resolve(function, dtype)
@@ -70,22 +70,22 @@ FLOATS: dict[str, tuple[AggregateFunction, list[float | None], Any]] = {
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats_of_all_kinds(name: str) -> None:
     function, values, expected = FLOATS[name]
-    assert repr(told(function, pl.Float64(), *values)) == repr(expected)
+    assert repr(compute(function, pl.Float64(), *values)) == repr(expected)
 
 
 def test_sums_that_do_not_fit_are_null_and_come_back_when_they_fit_again() -> None:
     top = 2**63 - 1
-    assert told(ps.sum_("x"), pl.Int64(), top, 0) == top
-    assert told(ps.sum_("x"), pl.Int64(), top, 1) is None
-    assert told(ps.sum_("x"), pl.Int64(), top, top, top, -top, -top) == top
-    assert told(ps.sum_("x"), pl.Int64(), -top - 1, -1) is None
-    assert told(ps.sum_("x"), pl.UInt64(), 2**64 - 1) is None
-    assert told(ps.avg("x"), pl.UInt64(), 2**64 - 1, 2**64 - 1) == float(2**64 - 1)
+    assert compute(ps.sum_("x"), pl.Int64(), top, 0) == top
+    assert compute(ps.sum_("x"), pl.Int64(), top, 1) is None
+    assert compute(ps.sum_("x"), pl.Int64(), top, top, top, -top, -top) == top
+    assert compute(ps.sum_("x"), pl.Int64(), -top - 1, -1) is None
+    assert compute(ps.sum_("x"), pl.UInt64(), 2**64 - 1) is None
+    assert compute(ps.avg("x"), pl.UInt64(), 2**64 - 1, 2**64 - 1) == float(2**64 - 1)
     cents, debts = Decimal("9" * 36 + ".99"), Decimal("-" + "9" * 36 + ".99")
-    assert told(ps.sum_("x"), pl.Decimal(38, 2), cents, Decimal("-0.01")) == Decimal("9" * 36 + ".98")
-    assert told(ps.sum_("x"), pl.Decimal(38, 2), cents, Decimal("0.01")) is None
-    assert told(ps.sum_("x"), pl.Decimal(38, 2), debts, Decimal("-0.01")) is None
-    assert told(ps.sum_("x"), pl.Decimal(38, 2), debts, Decimal(0)) == debts
+    assert compute(ps.sum_("x"), pl.Decimal(38, 2), cents, Decimal("-0.01")) == Decimal("9" * 36 + ".98")
+    assert compute(ps.sum_("x"), pl.Decimal(38, 2), cents, Decimal("0.01")) is None
+    assert compute(ps.sum_("x"), pl.Decimal(38, 2), debts, Decimal("-0.01")) is None
+    assert compute(ps.sum_("x"), pl.Decimal(38, 2), debts, Decimal(0)) == debts
 
 
 @pytest.mark.parametrize("function", [ps.sum_("x", "y"), ps.avg("x", "y"), ps.variance("x", "y")])
@@ -149,12 +149,12 @@ def test_any_value_can_be_kept(dtype: pl.DataType) -> None:
         values = [[1], [], None]
     if dtype == pl.Binary:
         values = [b"b", b"", None]
-    assert told(ps.first("x"), dtype, *values) == values[0]
-    assert told(ps.last("x"), dtype, *values) is None
-    assert told(ps.collect("x"), dtype, *values) == values
+    assert compute(ps.first("x"), dtype, *values) == values[0]
+    assert compute(ps.last("x"), dtype, *values) is None
+    assert compute(ps.collect("x"), dtype, *values) == values
     if not isinstance(dtype, pl.List):
-        assert told(ps.count_distinct("x"), dtype, *values, values[0]) == 2
-        assert told(ps.approx_count_distinct("x"), dtype, *values, values[0]) == 2
+        assert compute(ps.count_distinct("x"), dtype, *values, values[0]) == 2
+        assert compute(ps.approx_count_distinct("x"), dtype, *values, values[0]) == 2
 
 
 def test_events_of_one_place_are_ordered_by_value() -> None:

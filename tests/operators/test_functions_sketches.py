@@ -57,10 +57,10 @@ def test_a_quantile_of_a_sketch_is_within_its_error(
     found = check_ways(function, frame_of(events, pl.Float64()), chance)
     assert close(found, exact(events, q), error)
 
-    def told(found: float | None, some: list[Event]) -> None:
+    def check(found: float | None, some: list[Event]) -> None:
         assert close(found, exact(some, q), error)
 
-    check_many(function, pl.Float64(), events, chance, told)
+    check_many(function, pl.Float64(), events, chance, check)
 
 
 @modestly
