@@ -27,7 +27,7 @@ from penstock.epoch.runner import EpochReport, EpochRunner, Shape
 from penstock.epoch.task import StatePlace
 from penstock.ha.schemes import Semantics
 from penstock.query.logical import App
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
@@ -160,7 +160,7 @@ def run_inline(
     buckets: int = 64,
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
-    remap: Callable[[int, Maps], Change | None] | None = None,
+    remap: Callable[[int, BucketMaps], Change | None] | None = None,
     fence: Fence | None = None,
     checkpoint_every: int = 1,
     closing: Closing | None = None,
