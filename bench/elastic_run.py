@@ -29,7 +29,7 @@ from penstock.logs.contract import Log
 from penstock.scaling.measurements import Snapshot
 from penstock.scaling.settings import parse_settings
 from penstock.settings import Settings
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 
 BUCKETS = 16
 Step = Literal["place", "grow", "shrink", "bucket"]
@@ -186,7 +186,7 @@ class _Run:
         else:
             maps = self._engine.maps
             assert maps is not None
-            moved = maps.moved(None, {self._next_bucket: maps.slices - 1})
+            moved = maps.with_owners(None, {self._next_bucket: maps.slices - 1})
             self._next_bucket += 1
             self._tell(
                 number,
@@ -195,12 +195,17 @@ class _Run:
             )
 
     def _moved(
-        self, number: int, step: Step, seats: Sequence[Place], protocol: Protocol | None, **more: float
+        self,
+        number: int,
+        step: Step,
+        seats: Sequence[ExecutorLocation],
+        protocol: Protocol | None,
+        **more: float,
     ) -> None:
         maps = self._engine.maps
         assert maps is not None
         owners = {bucket: bucket * len(seats) // BUCKETS for bucket in range(BUCKETS)}
-        change = Change(maps.moved(None, owners).placed(seats), protocol)
+        change = Change(maps.with_owners(None, owners).with_locations(seats), protocol)
         self._tell(number, step, self._engine.remap(change).result(_DEADLINE_SECONDS), **more)
 
     def _tell(self, number: int, step: str, moved: Moved, **more: float) -> None:
@@ -220,8 +225,8 @@ class _Run:
         assert self._engine.executors is not None
         return self._engine.executors
 
-    def _seats(self) -> list[Place]:
-        return [Place(one.host, one.id) for one in self._executors().staying()]
+    def _seats(self) -> list[ExecutorLocation]:
+        return [ExecutorLocation(one.host, one.id) for one in self._executors().staying()]
 
 
 def _utilisation(measured: Snapshot) -> float:

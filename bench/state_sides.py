@@ -161,7 +161,7 @@ class Collections:
         with self._store.sync_together():  # as a slice's task does
             rows = self._operator.process(reduced, state, Progress(self._before, after))
         changes = [(_OPERATOR, name, change) for name, change in state.changes().items()]
-        before, self._manifest = self._manifest, self._manifest.advanced(self._manifest.epoch + 1, changes)
+        before, self._manifest = self._manifest, self._manifest.advance(self._manifest.epoch + 1, changes)
         self._directory.manifests.commit(self._manifest)
         for run in before.runs() - self._manifest.runs():
             self._cache.forget(run)

@@ -26,7 +26,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.state.durable import write_once
-from penstock.state.ipc import from_stream, kept_stream, stream_bytes
+from penstock.state.ipc import dense_stream_bytes, from_stream, stream_bytes
 from penstock.state.run_file import unwritable_error
 
 _WHOSE = "_whose"
@@ -193,7 +193,7 @@ def _packed(told: Mapping[str, pl.DataFrame], last: Mapping[str, int]) -> pl.Dat
         for names in alike.values()
     ]
     # compressed, a fifth of the size, and that much less to bring to disk
-    packed = [kept_stream(frame, "lz4") for frame in rows]
+    packed = [dense_stream_bytes(frame, "lz4") for frame in rows]
     return pl.DataFrame(
         {
             "jobs": list(alike.values()),

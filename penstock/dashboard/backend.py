@@ -19,7 +19,7 @@ from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
 from penstock.server.api import Service
 from penstock.server.diagnostics import engine_facts, recovery_facts
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class Backend:
                 raise
             graph = None
         versions = [schemas.JobVersion(**one) for one in host.versions(name)]
-        first = portable(rows.head(MAX_ROWS)) if rows.width else rows
+        first = to_portable(rows.head(MAX_ROWS)) if rows.width else rows
         return JobView(facts, None if result is None else result.epoch, first, rows.height, graph, versions)
 
     def _cached(self, key: Hashable, read: Callable[[], T]) -> T:

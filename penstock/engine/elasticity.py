@@ -49,7 +49,7 @@ from penstock.scaling.realise import (
     Withdraw,
 )
 from penstock.scaling.settings import ElasticSettings
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 
 _LOG = logging.getLogger(__name__)
 #: how often the loop looks who is there, in seconds
@@ -64,7 +64,7 @@ class _UnderWay:
     """A change of maps that was asked for: for which sub-queries, if any, and what the maps will be."""
 
     sub_queries: tuple[str, ...]
-    maps: Maps
+    maps: BucketMaps
     ticket: Future[moves.Moved]
 
 
@@ -76,10 +76,10 @@ class Elasticity:
         settings: ElasticSettings,
         cluster: Cluster,
         remap: Callable[[moves.Change], Future[moves.Moved]],
-        maps: Callable[[], Maps],
+        maps: Callable[[], BucketMaps],
         plan: Callable[[], Plan],
         meter: Meter,
-        greet: Callable[[Place, int, Callable[[], bool]], object],
+        greet: Callable[[ExecutorLocation, int, Callable[[], bool]], object],
         folder: Path,
         manager: Manager | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class Elasticity:
         self._past = Past(folder, meter.now)
         self._loop = Loop.start(settings, manager, self._past.costs(), self._past.record())
         self._placement: list[str] = []
-        self._workers: Mapping[str, tuple[Worker, Place]] = {}
+        self._workers: Mapping[str, tuple[Worker, ExecutorLocation]] = {}
         self._spare: set[str] = set()
         self._keep_spare = 0
         self._working = 0
@@ -182,7 +182,7 @@ class Elasticity:
             self._renumber()
         self._past.keep(self._loop.record, self._loop.costs)
 
-    def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:
+    def _meet(self, workers: Mapping[str, tuple[Worker, ExecutorLocation]]) -> None:
         """Notice who has come and who is gone."""
         self._workers = workers
         for name in set(self._greeting) - set(workers):
@@ -256,8 +256,8 @@ class Elasticity:
         if self._away is not None:
             self._away = None if back else replace(self._away, since=maps)
         seats = self._seats()
-        if maps != before or list(before.places) != seats:
-            self._ask_for((), maps.placed(seats), None if back else "immediate")
+        if maps != before or list(before.locations) != seats:
+            self._ask_for((), maps.with_locations(seats), None if back else "immediate")
 
     def _renumber(self) -> None:
         """Leave out the slices that nobody has, once they are most of them."""
@@ -279,18 +279,20 @@ class Elasticity:
 
     def _place_all(self) -> None:
         """Have the slices run where they are seated, all operators evenly over them."""
-        self._ask_for((), evenly(self._maps().buckets, len(self._placement), self._seats()), "immediate")
+        self._ask_for((), even_maps(self._maps().buckets, len(self._placement), self._seats()), "immediate")
 
-    def _asked(self) -> Maps:
+    def _asked(self) -> BucketMaps:
         """The maps as they will be once all changes under way are made, of the sub-queries there are."""
         maps = self._moving[-1].maps if self._moving else self._maps()
         there = {name: owners for name, owners in maps.operators.items() if name in self._plan().stages}
         return replace(maps, operators=there)
 
-    def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocol | None = None) -> None:
+    def _ask_for(
+        self, sub_queries: tuple[str, ...], maps: BucketMaps, protocol: Protocol | None = None
+    ) -> None:
         self._moving.append(_UnderWay(sub_queries, maps, self._remap(moves.Change(maps, protocol))))
 
-    def _seats(self) -> list[Place | None]:
+    def _seats(self) -> list[ExecutorLocation | None]:
         return [self._workers[name][1] if name in self._workers else None for name in self._placement]
 
     def _take_moves(self) -> None:
@@ -337,8 +339,8 @@ class Elasticity:
                     continue  # they share a map: what is moved of one is moved of all
                 moved.add(family)
                 for sub in family:
-                    maps = maps.moved(sub, {bucket: to for bucket, (_, to) in move.moves.items()})
-            self._ask_for(tuple(move.sub_query for move in wanted), maps.placed(self._seats()))
+                    maps = maps.with_owners(sub, {bucket: to for bucket, (_, to) in move.moves.items()})
+            self._ask_for(tuple(move.sub_query for move in wanted), maps.with_locations(self._seats()))
         for one in instructions:
             match one:
                 case RequestExecutors(count):

@@ -44,7 +44,7 @@ from penstock.settings import INLINE, Settings, check_interval, cores_of
 from penstock.spark.executors import Executors
 from penstock.spark.session import SparkSession, session, warm_up
 from penstock.spark.stages import SparkStages
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.state.buckets import check_bucket_count
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
@@ -104,7 +104,7 @@ class Engine:
         return {} if self.admission is None else self.admission.backlog
 
     @property
-    def maps(self) -> Maps | None:
+    def maps(self) -> BucketMaps | None:
         """The bucket maps in force; None before there are any."""
         return None if self._runner is None else self._runner.maps
 
@@ -119,7 +119,7 @@ class Engine:
         if self._runner is not None and self.settings.checkpoint_varies:
             self._runner.interval.every = max(epochs, 1)
 
-    def greet(self, place: Place, cores: int = 1) -> None:
+    def greet(self, place: ExecutorLocation, cores: int = 1) -> None:
         """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
         if self._runner is not None:
             self._runner.greet(place, cores)

@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from penstock.epoch.map_rules import resolved
 from penstock.query.physical import Plan
 from penstock.scaling.measurements import VACANT
-from penstock.state.bucket_map import BucketMap, Maps
-from penstock.state.buckets import spread
+from penstock.state.bucket_map import BucketMap, BucketMaps
+from penstock.state.buckets import assign_evenly
 
 
-def adopted(maps: Maps, plan: Plan, placement: Sequence[str], leaving: Collection[str] = ()) -> Maps:
+def adopted(
+    maps: BucketMaps, plan: Plan, placement: Sequence[str], leaving: Collection[str] = ()
+) -> BucketMaps:
     """With the buckets of slices without executor given to those that have one, and the map of sub-queries to come
-    spread over all that stay. No other bucket moves."""
+    assign_evenly over all that stay. No other bucket moves."""
     there = [slice_ for slice_, owner in enumerate(placement) if owner != VACANT]
     stay = [slice_ for slice_ in there if placement[slice_] not in leaving] or there
     known = frozenset(there)
@@ -26,8 +28,8 @@ def adopted(maps: Maps, plan: Plan, placement: Sequence[str], leaving: Collectio
         owners = maps.default if operator is None else maps.of(operator)
         lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in known]
         if lost:
-            maps = maps.moved(operator, {bucket: stay[n % len(stay)] for n, bucket in enumerate(lost)})
-    anew = tuple(stay[at] for at in spread(maps.buckets, min(len(stay), maps.buckets)))
+            maps = maps.with_owners(operator, {bucket: stay[n % len(stay)] for n, bucket in enumerate(lost)})
+    anew = tuple(stay[at] for at in assign_evenly(maps.buckets, min(len(stay), maps.buckets)))
     if set(maps.default) == set(anew):
         return maps
     own = {sub: owners for sub, owners in resolved(maps, plan).items() if owners != anew}
@@ -38,14 +40,14 @@ def adopted(maps: Maps, plan: Plan, placement: Sequence[str], leaving: Collectio
 class Away:
     """Buckets of executors that died: the maps before that, and those that give the buckets to others."""
 
-    before: Maps
-    since: Maps
+    before: BucketMaps
+    since: BucketMaps
 
-    def holds(self, maps: Maps) -> bool:
+    def holds(self, maps: BucketMaps) -> bool:
         """Whether nothing else was moved meanwhile."""
         return (self.since.default, self.since.operators) == (maps.default, maps.operators)
 
-    def back(self, placement: Sequence[str]) -> Maps | None:
+    def back(self, placement: Sequence[str]) -> BucketMaps | None:
         """The maps as they were, once all their seats are taken again."""
         used = {
             slice_ for owners in (self.before.default, *self.before.operators.values()) for slice_ in owners
@@ -58,11 +60,11 @@ class Away:
 class Renumbered:
     """Maps without the slices that nobody has, and the old numbers of those that are left."""
 
-    maps: Maps
+    maps: BucketMaps
     kept: tuple[int, ...]
 
 
-def renumbered(maps: Maps, placement: Sequence[str]) -> Renumbered | None:
+def renumbered(maps: BucketMaps, placement: Sequence[str]) -> Renumbered | None:
     """The same maps with fewer slices, once most of them are vacant: each is a task of every stage, also without
     buckets. No bucket goes to another executor. None while it is not worth it, or a bucket lies on a vacant slice."""
     kept = tuple(slice_ for slice_, owner in enumerate(placement) if owner != VACANT)
@@ -74,6 +76,6 @@ def renumbered(maps: Maps, placement: Sequence[str]) -> Renumbered | None:
     def same(owners: BucketMap) -> BucketMap:
         return tuple(number[slice_] for slice_ in owners)
 
-    places = tuple(maps.place_of(slice_) for slice_ in kept)
+    places = tuple(maps.location_of(slice_) for slice_ in kept)
     operators = {name: same(owners) for name, owners in maps.operators.items()}
-    return Renumbered(replace(maps, default=same(maps.default), operators=operators, places=places), kept)
+    return Renumbered(replace(maps, default=same(maps.default), operators=operators, locations=places), kept)

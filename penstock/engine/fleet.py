@@ -7,13 +7,13 @@ from typing import Protocol
 
 from penstock.engine.collect import Worker
 from penstock.spark.executors import Executors
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 
 
 class Cluster(Protocol):
     """The executors of a Spark application, live."""
 
-    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+    def workers(self) -> Mapping[str, tuple[Worker, ExecutorLocation]]:
         """Those that are there."""
 
     def request(self, total: int) -> bool:
@@ -29,9 +29,10 @@ class SparkFleet:
     def __init__(self, executors: Executors) -> None:
         self._executors = executors
 
-    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+    def workers(self) -> Mapping[str, tuple[Worker, ExecutorLocation]]:
         return {
-            one.id: (Worker(one.id, one.cores), Place(one.host, one.id)) for one in self._executors.staying()
+            one.id: (Worker(one.id, one.cores), ExecutorLocation(one.host, one.id))
+            for one in self._executors.staying()
         }
 
     def request(self, total: int) -> bool:

@@ -36,8 +36,8 @@ from penstock.operators.job_windows import JOB
 from penstock.query.edges import JOBS
 from penstock.query.physical import OutputPlan
 from penstock.query.steps import run_steps
-from penstock.state.bucket_map import Maps
-from penstock.state.continuity import identify, keep_known
+from penstock.state.bucket_map import BucketMaps
+from penstock.state.continuity import add_identities, drop_states_of_removed_jobs
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 
@@ -55,7 +55,7 @@ class Gathered:
     manifest: Manifest
     aside: pl.DataFrame | None
     reports: Sequence[TaskReport]
-    maps: Maps
+    maps: BucketMaps
     #: what each stream's time has yet to decide
     due: Mapping[str, Due]
 
@@ -125,7 +125,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     slices = [report for report in reports if isinstance(report, SliceReport)]
     rows: dict[str, pl.DataFrame] = {}
     last: dict[str, int] = {}
-    answers = {name: answer for name, answer in before.answers.items() if name in task.plan.outputs}
+    answers = {name: answer for name, answer in before.last_results.items() if name in task.plan.outputs}
     told, in_order = _told(task, messages)
     for name, frames in told.items():
         output = task.plan.outputs[name]
@@ -147,16 +147,16 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         raise JobsFailed(failures)
     aside = [message.frame for message in messages if isinstance(message, Aside)]
     if task.plan.jobs is not None:
-        before = keep_known(before, task.plan.identities)
+        before = drop_states_of_removed_jobs(before, task.plan.identities)
     seen = _seen(messages)
-    manifest = before.advanced(
+    manifest = before.advance(
         task.epoch,
         [change for report in slices for change in report.changes],
         streams=task.times_after(seen),
-        answers=answers,
+        last_results=answers,
         counters={name: before.counters.get(name, 0) + total(scans, name) for name in COUNTED},
     )
-    manifest = identify(manifest, task.plan.identities)
+    manifest = add_identities(manifest, task.plan.identities)
     due = dues((one for report in slices for one in report.awaited), manifest.streams, task.sure_after(seen))
     return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, reports, task.maps, due)
 

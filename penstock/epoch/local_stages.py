@@ -18,7 +18,7 @@ from penstock.epoch.stages import REHEARSED, Parts, Shares, one_after_the_other,
 from penstock.epoch.task import EpochTask, StatePlace, Warmed, warmed
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 from penstock.state.run import Piece
 
 #: names the seed of the order in which tasks are executed and messages arrive
@@ -39,7 +39,7 @@ class LocalStages:
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         return self._execute(task, shares)
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
         done = []
         for at, pieces in wanted.items():
             with standing_at(at.executor):

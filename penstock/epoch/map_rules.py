@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import BucketMap, Maps, Place
-from penstock.state.continuity import state_of_output
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
+from penstock.state.continuity import output_state_id
 from penstock.state.manifest import Collections
 from penstock.state.run import Piece, RunEntry, piece_of
 
 
-def resolved(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
+def resolved(maps: BucketMaps, plan: Plan) -> dict[str, BucketMap]:
     """The map of every sub-query: that of the first of its family which has one."""
     return {
         sub: owners
@@ -33,7 +33,7 @@ def resolved(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
 def collections_of(plan: Plan, subquery: str) -> list[str]:
     """The names under which a sub-query's state lies: its own, and those of the rankings of its results."""
     ranked = [
-        state_of_output(output)
+        output_state_id(output)
         for edge in plan.edges_from(EdgeSource("stage", subquery))
         if (output := edge.target.output) is not None and plan.outputs[output].top is not None
     ]
@@ -53,7 +53,7 @@ class Moving:
     the pieces of runs, with their bytes, that are read there now and were not before."""
 
     buckets: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    wanted: Mapping[Place | None, Mapping[Piece, int]] = field(default_factory=dict)
+    wanted: Mapping[ExecutorLocation | None, Mapping[Piece, int]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -70,11 +70,11 @@ class Moving:
         return max((sum(pieces.values()) for pieces in self.wanted.values()), default=0)
 
 
-def moving(plan: Plan, collections: Collections, before: Maps, after: Maps) -> Moving:
+def moving(plan: Plan, collections: Collections, before: BucketMaps, after: BucketMaps) -> Moving:
     """What lies elsewhere once `after` is in force instead of `before`."""
     old, new = resolved(before, plan), resolved(after, plan)
     buckets: dict[str, frozenset[int]] = {}
-    wanted: dict[Place | None, dict[Piece, int]] = {}
+    wanted: dict[ExecutorLocation | None, dict[Piece, int]] = {}
     for family in plan.families:
         was, will = old[family[0]], new[family[0]]
         gone = [b for b in range(len(will)) if _elsewhere(before, was[b], after, will[b])]
@@ -83,7 +83,7 @@ def moving(plan: Plan, collections: Collections, before: Maps, after: Maps) -> M
         buckets[family[0]] = frozenset(gone)
         entries = [entry for sub in family for entry in runs_of(plan, collections, sub)]
         for slice_ in {will[bucket] for bucket in gone}:
-            place = after.place_of(slice_)
+            place = after.location_of(slice_)
             held = _pieces(entries, before, was, place)
             pieces = wanted.setdefault(place, {})
             for entry in entries:
@@ -95,9 +95,11 @@ def moving(plan: Plan, collections: Collections, before: Maps, after: Maps) -> M
     return Moving(buckets, wanted)
 
 
-def _pieces(entries: Sequence[RunEntry], maps: Maps, owners: BucketMap, place: Place | None) -> set[Piece]:
+def _pieces(
+    entries: Sequence[RunEntry], maps: BucketMaps, owners: BucketMap, place: ExecutorLocation | None
+) -> set[Piece]:
     """What is read at a place."""
-    slices = {slice_ for slice_ in owners if place is not None and maps.place_of(slice_) == place}
+    slices = {slice_ for slice_ in owners if place is not None and maps.location_of(slice_) == place}
     return {
         piece_of(entry, mine)
         for mine in (owned(owners, slice_) for slice_ in slices)
@@ -112,10 +114,10 @@ def owned(owners: BucketMap, slice_: int) -> frozenset[int]:
     return frozenset(bucket for bucket, owner in enumerate(owners) if owner == slice_)
 
 
-def _elsewhere(before: Maps, was: int, after: Maps, will: int) -> bool:
+def _elsewhere(before: BucketMaps, was: int, after: BucketMaps, will: int) -> bool:
     """Whether a bucket's work goes elsewhere: to another executor or, where those are not known, another slice."""
-    target = after.place_of(will)
-    return was != will if target is None else before.place_of(was) != target
+    target = after.location_of(will)
+    return was != will if target is None else before.location_of(was) != target
 
 
 def bucket_bytes(entries: Iterable[RunEntry], buckets: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 Receives wishes from any thread; hands every epoch the maps in force, and whoever asked what became of it.
 
 Invariants:
-- Maps change in `before` only, which the engine's thread calls between epochs. So an epoch has one set of maps.
+- BucketMaps change in `before` only, which the engine's thread calls between epochs. So an epoch has one set of maps.
 - One move at a time, in the order they were asked for. It is carried out whole, or undone and said why; nothing is
   written for one that is under way, so an engine that dies in the middle has nothing to mend.
 - Whoever asked may cancel the future until the switch: then the move is forgotten, and is never made.
@@ -30,7 +30,7 @@ from penstock.epoch.task import StatePlace, Warmed
 from penstock.errors import UserError
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.state.manifest import Manifest
 from penstock.state.run import Piece, epoch_of
 
@@ -45,7 +45,7 @@ USUAL_EPOCHS = 9
 class Warmer(Contract):
     """Whatever can fill the caches of executors."""
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
         """Have each executor bring these pieces of runs into its cache; returns what was done, and where."""
 
 
@@ -53,7 +53,7 @@ class Warmer(Contract):
 class Change:
     """What the maps should become, made of those in force; with a protocol, if it should not be chosen."""
 
-    maps: Maps
+    maps: BucketMaps
     protocol: Protocol | None = None
 
 
@@ -90,7 +90,7 @@ class _Active:
     asked_at: float
     #: the event time at which the windows are over that were open when it was asked for
     fresh_at: int | None
-    warm: dict[Place, set[Piece]] = field(default_factory=dict)
+    warm: dict[ExecutorLocation, set[Piece]] = field(default_factory=dict)
     round: Future[list[Warmed]] | None = None
     rounds: int = 0
     missed: int = 0
@@ -105,7 +105,7 @@ class Moves:
 
     def __init__(
         self,
-        maps: Maps,
+        maps: BucketMaps,
         warmer: Warmer,
         place: StatePlace,
         rules: Rules | None = None,
@@ -124,7 +124,7 @@ class Moves:
 
     def ask(self, change: Change) -> Future[Moved]:
         """Have the maps changed as soon as may be. From any thread; what became of it is told by the future."""
-        change.maps.checked(self.maps.buckets)
+        change.maps.check(self.maps.buckets)
         ticket: Future[Moved] = Future()
         with self._lock:
             if self._closed:
@@ -133,14 +133,14 @@ class Moves:
                 self._queue.append((change, ticket))
         return ticket
 
-    def reset(self, maps: Maps) -> None:
+    def reset(self, maps: BucketMaps) -> None:
         """Take other maps at once, unless they say the same: for an engine that begins, or is cut anew by hand."""
         if not maps.same_as(self.maps):
             self.maps = replace(maps, version=self.maps.version + 1)
 
     # -- between epochs --------------------------------------------------------------------------
 
-    def before(self, epoch: int, plan: Plan, manifest: Manifest) -> Maps:
+    def before(self, epoch: int, plan: Plan, manifest: Manifest) -> BucketMaps:
         """The maps of the epoch that comes now."""
         if self._active is not None and self._active.ticket.cancelled():
             self._active = None

@@ -112,6 +112,6 @@ def answers_kept(before: Manifest, after: Manifest, lost: frozenset[str]) -> Man
     """The state after an epoch, in which the last answer of outputs that it is left out for is that of before."""
     if not lost:
         return after
-    answers = {name: answer for name, answer in after.answers.items() if name not in lost}
-    answers |= {name: answer for name, answer in before.answers.items() if name in lost}
-    return replace(after, answers=answers)
+    answers = {name: answer for name, answer in after.last_results.items() if name not in lost}
+    answers |= {name: answer for name, answer in before.last_results.items() if name in lost}
+    return replace(after, last_results=answers)

@@ -22,7 +22,7 @@ from penstock.epoch.slice import work
 from penstock.epoch.task import EpochTask, StatePlace
 from penstock.errors import PenstockError
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 
 #: what a rehearsal's cache may hold, in bytes
 _CACHE_BYTES = 64 << 20
@@ -30,10 +30,10 @@ _CACHE_BYTES = 64 << 20
 _CHUNK_BYTES = 2 << 20
 
 
-def rehearsal(task: EpochTask, place: Place, cores: int) -> EpochTask:
+def rehearsal(task: EpochTask, place: ExecutorLocation, cores: int) -> EpochTask:
     """The epoch once more, with no state: a slice for each core of an executor and, with one bucket, one where the
     others are, so that data goes both ways between them."""
-    beside = next((seat for seat in task.maps.places if seat is not None and seat != place), None)
+    beside = next((seat for seat in task.maps.locations if seat is not None and seat != place), None)
     seats = [place] * max(cores, 1) + ([beside] if beside is not None else [])
     buckets = task.maps.buckets
     owners = [bucket % max(cores, 1) for bucket in range(buckets)]
@@ -41,7 +41,7 @@ def rehearsal(task: EpochTask, place: Place, cores: int) -> EpochTask:
         owners[-1] = len(seats) - 1
     return replace(
         task,
-        maps=Maps(tuple(owners), places=tuple(seats)),
+        maps=BucketMaps(tuple(owners), locations=tuple(seats)),
         collections={},
         place=replace(task.place, shelf=None),
         gone=(),
@@ -65,7 +65,7 @@ def _units(span: Span) -> int:
 
 def shares_of(task: EpochTask, spans: list[tuple[str, Span]]) -> list[list[tuple[str, Span]]]:
     """What the scan tasks of a rehearsal read, one for each of its places: who is beside sends, but reads nothing."""
-    return [spans if place == task.maps.places[0] else [] for place in task.maps.places]
+    return [spans if place == task.maps.locations[0] else [] for place in task.maps.locations]
 
 
 class Beginning(Log):

@@ -14,7 +14,7 @@ from penstock.epoch.emission_limit import Due
 from penstock.epoch.migration import Moved
 from penstock.epoch.task_work import TaskWork, Work
 from penstock.metrics.epoch import REPLAY_SECONDS, EpochFigures, StageFigures
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 
 #: the stage that reads the logs
 SCAN = "scan"
@@ -70,7 +70,7 @@ class EpochReport:
     tasks: tuple[TaskWork, ...] = ()
     work: Mapping[str, Work] = field(default_factory=dict)
     #: the maps it ran with, and the move of buckets that came into force with it
-    maps: Maps | None = None
+    maps: BucketMaps | None = None
     moved: Moved | None = None
 
     @cached_property

@@ -45,7 +45,7 @@ from penstock.epoch.watermark import introduced
 from penstock.errors import InternalError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
@@ -75,9 +75,9 @@ class Shape:
     buckets: int
     small_bytes: int = 0
 
-    def scan_tasks_at(self, maps: Maps) -> int:
+    def scan_tasks_at(self, maps: BucketMaps) -> int:
         """How many tasks scan: one for each slice that has a place, since that is a core."""
-        return sum(place is not None for place in maps.places) or self.scan_tasks
+        return sum(place is not None for place in maps.locations) or self.scan_tasks
 
     def small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
         """Whether an epoch of these spans is one task."""
@@ -123,7 +123,7 @@ class EpochRunner:
         self._gone: tuple[str, ...] = ()
         #: the last epoch that read something: what it was, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
-        maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.records.last_maps_version())
+        maps = replace(even_maps(shape.buckets, shape.slices), version=1 + state.records.last_maps_version())
         self._moves = Moves(maps, stages, place, rules)
 
     @property
@@ -132,7 +132,7 @@ class EpochRunner:
         return self.interval.manifest
 
     @property
-    def maps(self) -> Maps:
+    def maps(self) -> BucketMaps:
         """The bucket maps in force."""
         return self._moves.maps
 
@@ -140,7 +140,9 @@ class EpochRunner:
         """Have the maps changed between two epochs to come. May be called from any thread."""
         return self._moves.ask(change)
 
-    def greet(self, place: Place, cores: int = 1, there: Callable[[], bool] = lambda: True) -> None:
+    def greet(
+        self, place: ExecutorLocation, cores: int = 1, there: Callable[[], bool] = lambda: True
+    ) -> None:
         """Have an executor that has just come load what tasks need, and rehearse an epoch, so that its first real one
         is like any other; as long as it is there: tasks for one that has died wait many seconds for it. From any
         thread, while epochs go on."""
@@ -155,7 +157,7 @@ class EpochRunner:
 
     def resliced(self, slices: int) -> None:
         """From the next epoch on, deal all buckets out evenly over so many slices."""
-        self._moves.reset(evenly(self._shape.buckets, slices, self._moves.maps.places))
+        self._moves.reset(even_maps(self._shape.buckets, slices, self._moves.maps.locations))
 
     def close(self) -> None:
         """No epoch comes any more: moves that wait or are under way are given up."""
@@ -259,11 +261,11 @@ class EpochRunner:
             leaped=len(leaps(start, end)) + len(begun_late(end)),
         )
 
-    def _record(self, start: Offset, end: Offset, maps: Maps, *, to_repeat: bool) -> EpochRecord:
+    def _record(self, start: Offset, end: Offset, maps: BucketMaps, *, to_repeat: bool) -> EpochRecord:
         """What is to be recorded of an epoch."""
         before = None
         if not to_repeat:  # so that nothing is told twice when epochs are left out
-            watermarks = {name: stream.decided for name, stream in self.manifest.streams.items()}
+            watermarks = {name: stream.late_before for name, stream in self.manifest.streams.items()}
             before = Progress(watermarks, self.manifest.counters)
         return EpochRecord(
             start,
@@ -280,7 +282,7 @@ class EpochRunner:
         epoch: int,
         record: EpochRecord,
         spans: list[tuple[str, Span]],
-        maps: Maps,
+        maps: BucketMaps,
         resting: frozenset[str],
     ) -> tuple[Plan, Gathered]:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
@@ -289,7 +291,7 @@ class EpochRunner:
             plan = self._program.plan(commands, self._program.failures(epoch, commands), resting)
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
             one_task = self._shape.small(wanted, plan.scans) and self._may_be_one_task(maps)
-            task = self._task(epoch, plan, record, evenly(maps.buckets, 1) if one_task else maps)
+            task = self._task(epoch, plan, record, even_maps(maps.buckets, 1) if one_task else maps)
             try:
                 tasks = 1 if one_task else self._shape.scan_tasks_at(maps)
                 sent = self._stages.run(task, dealt(wanted, tasks))
@@ -302,9 +304,9 @@ class EpochRunner:
                 if self._place.shelf is not None:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
 
-    def _may_be_one_task(self, maps: Maps) -> bool:
+    def _may_be_one_task(self, maps: BucketMaps) -> bool:
         """Whether all state can be read by one task without bringing much from one executor to another."""
-        return len(set(maps.places)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE
+        return len(set(maps.locations)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE
 
     def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
         """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
@@ -337,10 +339,10 @@ class EpochRunner:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
         if self._place.cache is not None:
             cache = HostCache(Path(self._place.cache), self._place.cache_bytes)
-            for part in cache.executors() if self._place.apart else (cache,):
+            for part in cache.executor_caches() if self._place.apart else (cache,):
                 part.forget(*runs)
 
-    def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: Maps) -> EpochTask:
+    def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: BucketMaps) -> EpochTask:
         end = record.end
         streams: dict[str, StreamTime] = {}
         known_ones = [p for s in self.manifest.streams.values() for p in s.partitions.values()]

@@ -98,7 +98,7 @@ def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) ->
     known = task.streams[stream.name]
     partition = known.partitions[span.partition]
     highest = NEVER if partition.highest is None else partition.highest
-    floor = NEVER if known.decided is None else known.decided
+    floor = NEVER if known.late_before is None else known.late_before
     for chunk in stream.log.read(span):
         frame = _decoded(scan_plan, chunk, sums)
         sums.bytes += len(chunk.data)
@@ -134,7 +134,7 @@ def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> 
     """What a job told in the epoch before; it happens as early as those who read it can take it in."""
     for edge in task.plan.edges_from(EdgeSource("previous", job)):
         sub = task.plan.stage_of(edge.target)
-        marks = [task.streams[name].decided for name in (() if sub is None else sub.streams)]
+        marks = [task.streams[name].late_before for name in (() if sub is None else sub.streams)]
         now = min((NEVER if mark is None else mark for mark in marks), default=NEVER)
         placed = rows.with_columns(
             pl.lit(now, pl.Int64).alias(TIME),

@@ -39,7 +39,7 @@ from penstock.query.physical import Stage
 from penstock.query.steps import locate_error, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
-from penstock.state.continuity import state_of_output
+from penstock.state.continuity import output_state_id
 from penstock.state.manifest import StreamTime
 
 
@@ -240,7 +240,7 @@ def _ranked(
             changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
         return changed.unique(subset=[HASH, *top.keys], keep="last", maintain_order=True).drop(TIME)
 
-    owner = state_of_output(edge.target.name)
+    owner = output_state_id(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
     made = top.process_slice(rows, ranking, refill)
     here.keep(owner, ranking)

@@ -27,7 +27,7 @@ from penstock.epoch.task import EpochTask, StatePlace, Warmed
 from penstock.errors import PenstockError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 from penstock.state.run import Piece
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Stages(Protocol):
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         """Run the scan over the shares and every level of slices; returns what reaches the driver."""
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
         """Have executors bring pieces of runs into their caches, while epochs go on; returns what each has done."""
 
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
@@ -67,7 +67,7 @@ def one_after_the_other(
                 boxes[slice_].append(block)
         sent = [[] for _ in boxes]
         for slice_ in _in_any_order(range(len(boxes)), draw):
-            place = task.maps.place_of(slice_)
+            place = task.maps.location_of(slice_)
             box = [data for block in _in_any_order(boxes[slice_], draw) for data in block]
             with standing_at(None if place is None else place.executor):
                 sent[slice_] = list(parts.slice(task, level, slice_, box))

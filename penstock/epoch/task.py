@@ -25,7 +25,7 @@ from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import closing_batches
 from penstock.query.edges import Edge
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import BucketMap, Maps, Place
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
@@ -64,7 +64,7 @@ class EpochTask:
     #: the wall clock when the epoch was admitted (microseconds since 1970); None: not known
     admitted_at: int | None
     collections: Collections
-    maps: Maps
+    maps: BucketMaps
     place: StatePlace
     engine_pid: int
     #: of streams whose watermark is held: where, and how many lots of jobs do not wait for it
@@ -199,10 +199,10 @@ def kept_store(place: StatePlace, executor: str | None) -> RunStore:
         return RunStore(Path(place.runs), None, memory=memory)
     cache = HostCache(Path(place.cache), place.cache_bytes)
     if executor is not None:
-        cache = cache.of(executor)
+        cache = cache.for_executor(executor)
         cache.claim(whereabouts().pid)
         if whereabouts().pid != os.getpid():
-            cache.ends_with(whereabouts().pid)
+            cache.remove_after(whereabouts().pid)
     return RunStore(Path(place.runs), cache, memory=memory)
 
 
@@ -211,14 +211,14 @@ class Warmed:
     """What an executor has done to fill its cache: where it should have been, where it was, the pieces of runs that are
     there now, the bytes read for that and the seconds it took."""
 
-    place: Place
+    place: ExecutorLocation
     executor: str
     pieces: tuple[Piece, ...]
     bytes: int
     seconds: float
 
 
-def warmed(place: StatePlace, at: Place, pieces: Sequence[Piece]) -> Warmed:
+def warmed(place: StatePlace, at: ExecutorLocation, pieces: Sequence[Piece]) -> Warmed:
     """Bring pieces of runs into the cache of the executor this task runs on; one that cannot be read is left out."""
     began, store, read, there = time.perf_counter(), run_store(place), 0, []
     for piece in pieces:

@@ -16,7 +16,7 @@ import polars as pl
 from penstock.epoch.map_rules import bucket_bytes, resolved, runs_of
 from penstock.epoch.message import ScanReport, SliceReport, StageWork, TaskReport
 from penstock.query.physical import Plan, Stage
-from penstock.state.bucket_map import BucketMap, Maps
+from penstock.state.bucket_map import BucketMap, BucketMaps
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.manifest import Collections
 from penstock.state.run import RunEntry
@@ -104,7 +104,9 @@ def tasks_of(reports: Iterable[TaskReport]) -> tuple[TaskWork, ...]:
     return tuple(map(task, reports))
 
 
-def work_of(reports: Iterable[SliceReport], plan: Plan, maps: Maps, after: Collections) -> dict[str, Work]:
+def work_of(
+    reports: Iterable[SliceReport], plan: Plan, maps: BucketMaps, after: Collections
+) -> dict[str, Work]:
     """What each sub-query did, from what its slices said; `after`: the state as the epoch leaves it."""
     said: dict[str, list[tuple[int, StageWork]]] = {}
     for report in reports:

@@ -22,7 +22,7 @@ from penstock.operators.functions import AggregateFunction, add_sequence
 from penstock.operators.key_codes import CODE, EncodedColumn, KeyDictionary
 from penstock.operators.strict import Ordered, group_by_key
 from penstock.operators.time_windows import Panes
-from penstock.state.buckets import HASH, mixed, with_hash
+from penstock.state.buckets import HASH, combine_hashes, with_hash
 from penstock.state.row_order import expand_row_ranges
 
 #: the instant that names a pane: its start, or its end where a pane is the window of a job (Int64)
@@ -111,7 +111,7 @@ class PaneOperator(Operator):
         The hash of each distinct value is computed once, and no text is moved before the order is known.
         """
         columns = [EncodedColumn.of(partials[self.keys[0]]), *keys.columns(partials[CODE].to_numpy())]
-        hashes = pl.Series(HASH, mixed([column.hashes[column.codes] for column in columns]))
+        hashes = pl.Series(HASH, combine_hashes([column.hashes[column.codes] for column in columns]))
         order = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
         at = order.to_numpy()
         key_columns = [column.values.gather(column.codes[at]) for column in columns]

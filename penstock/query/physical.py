@@ -28,7 +28,7 @@ from penstock.query.jobs_plan import JobsPlan
 from penstock.query.logical import StreamDefinition
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
-from penstock.state.continuity import Identities, state_of_output
+from penstock.state.continuity import Identities, output_state_id
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Plan:
         states = {stage.id: stage.identity for stage in self.stages.values()}
         for name, output in self.outputs.items():
             if output.top is not None:
-                states[state_of_output(name)] = digest_of(encode(output.top))
+                states[output_state_id(name)] = digest_of(encode(output.top))
         versions = {stage.id: versions_of(stage.operator) for stage in self.stages.values()}
         readable = {stage.id: readable_versions(stage.operator) for stage in self.stages.values()}
         return Identities(

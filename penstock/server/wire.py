@@ -15,8 +15,8 @@ import polars as pl
 
 from penstock.catalogue.results import Answer
 from penstock.errors import ExternalError, InternalError, PenstockError
-from penstock.sinks.portable import portable
-from penstock.state.ipc import kept_stream
+from penstock.sinks.portable import to_portable
+from penstock.state.ipc import dense_stream_bytes
 
 ARROW = "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"
@@ -56,7 +56,7 @@ def rows_json(rows: pl.DataFrame) -> bytes:
     """Rows as a JSON array of objects."""
     if not rows.height:
         return b"[]"
-    lines = portable(rows).write_ndjson().encode()
+    lines = to_portable(rows).write_ndjson().encode()
     return b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
 
 
@@ -70,7 +70,7 @@ def result_json(job: str, result: Answer | None) -> bytes:
 
 def rows_arrow(rows: pl.DataFrame) -> bytes:
     """Rows as an Arrow stream, with their own types."""
-    return kept_stream(rows)
+    return dense_stream_bytes(rows)
 
 
 def status_of(error: PenstockError) -> int:

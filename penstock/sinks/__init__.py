@@ -1,5 +1,4 @@
-"""Where rows go: `jsonl`, `parquet`, `sqlite`, `console`, `postgres`, `to_kafka`, `to_redis` and `http_push`
-make the sinks that a query is given."""
+"""Sinks: `jsonl`, `parquet`, `sqlite`, `console`, `postgres`, `to_kafka`, `to_redis` and `http_push` make them."""
 
 from penstock.sinks.console import Console
 from penstock.sinks.console import Console as console

@@ -1,11 +1,11 @@
-"""A sink for people at a terminal: the latest epoch's rows as a table that replaces the one before.
+"""A sink for people at a terminal: shows the rows of the latest epoch as a table that replaces the one before.
 
-Receives an epoch's rows; writes a table to a terminal, or one plain line a row to a pipe, a file or a terminal
-without cursor movement (TERM=dumb), where a table could not replace the one before.
+Writes one plain line for each row to a pipe, a file or a terminal without cursor movement (TERM=dumb), where a table
+cannot replace the one before.
 
 Guarantees: within one process an epoch is shown once, and in one piece.
-Does not guarantee: anything across a restart; what was printed is not remembered.
-On failure: `ExternalError` SINK_UNWRITABLE when nobody reads the pipe any more.
+Does not guarantee: anything across a restart; it does not know what was printed before.
+On failure: `ExternalError` SINK_UNWRITABLE when the pipe has no reader any more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import polars as pl
 
 from penstock.errors import ExternalError
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 
 if TYPE_CHECKING:  # loaded at a terminal: every engine and every worker loads this module
     from rich.live import Live
@@ -32,7 +32,7 @@ class Console(Sink):
         self._output = output
         self._most_rows = most_rows
         self._job = ""
-        self._shown = -1
+        self._last_epoch = -1
         self._live: Live | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
@@ -40,8 +40,8 @@ class Console(Sink):
         self._job = job
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Show the epoch. One without rows leaves the former table where it is."""
-        if epoch <= self._shown:
+        """Show the rows of the epoch. An epoch without rows leaves the former table."""
+        if epoch <= self._last_epoch:
             return False
         if not rows.is_empty():
             output = self._output or sys.stdout
@@ -58,11 +58,11 @@ class Console(Sink):
                     detail=f"{problem.strerror or problem}.",
                     hint="Keep the reader of the pipe running, or choose a sink that keeps the rows.",
                 ) from problem
-        self._shown = epoch
+        self._last_epoch = epoch
         return True
 
     def close(self) -> None:
-        """Leave the last table on the screen and give the cursor back."""
+        """Leave the last table on the screen and release the cursor."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -100,17 +100,17 @@ def _table(job: str, epoch: int, rows: pl.DataFrame, most_rows: int) -> Table:
         caption_justify="left",
     )
     for name, dtype in rows.schema.items():
-        table.add_column(_escaped(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
-    for row in portable(rows.head(most_rows)).iter_rows():
-        table.add_row(*(_escaped(_cell(value)) for value in row))
+        table.add_column(_escape(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
+    for row in to_portable(rows.head(most_rows)).iter_rows():
+        table.add_row(*(_escape(_cell(value)) for value in row))
     return table
 
 
 def _plain_lines(epoch: int, rows: pl.DataFrame) -> list[str]:
-    """`epoch 12  page=/index  visits=3`; what holds blanks or is nested is written as JSON."""
+    """`epoch 12  page=/index  visits=3`; text with blanks and nested values are written as JSON."""
     return [
         "  ".join([f"epoch {epoch}", *(f"{name}={_word(value)}" for name, value in row.items())])
-        for row in portable(rows).iter_rows(named=True)
+        for row in to_portable(rows).iter_rows(named=True)
     ]
 
 
@@ -129,5 +129,5 @@ def _cell(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("[", r"\[")  # brackets are rich's markup

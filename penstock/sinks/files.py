@@ -1,12 +1,12 @@
-"""Sinks that keep one file per epoch in a directory: JSON lines for people and scripts, Parquet for analysis.
+"""Sinks that write one file per epoch to a directory: JSON lines for people and scripts, Parquet for analysis.
 
-Receives an epoch's rows; hands `epoch-000000000012.jsonl` (or `.parquet`) to whoever reads the directory.
+    DIR/epoch-000000000012.jsonl (or .parquet)
 
-Guarantees: a file with an epoch's name is whole, on disk, and never changes. It is written under a hidden
-name, synced, then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest
-generation of its engines, which stages its files in `.generations`: nothing of a lower one appears any more.
-Does not guarantee: a file for an epoch without rows; that an epoch is not written again when somebody takes its
-file away before it is committed.
+Guarantees: a file with an epoch's name is whole, on disk, and never changes. It is written under a hidden name, synced,
+then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest generation of its engines,
+which stages its files in `.generations`: no file of a lower one appears any more.
+Does not guarantee: a file for an epoch without rows; that an epoch is not written again if its file is removed before
+the epoch is committed.
 On failure: `ExternalError` SINK_UNWRITABLE, or FENCED, and the epoch is not visible.
 """
 
@@ -26,7 +26,8 @@ import polars as pl
 
 from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import in_order, portable
+from penstock.sinks.portable import reorder_columns, to_portable
+from penstock.state.durable import sync_directory
 from penstock.state.generation import FencedDirectory
 
 _OWNER = ".penstock-job"
@@ -34,7 +35,7 @@ _EPOCH = re.compile(r"epoch-(\d{12,})")
 
 
 class EpochFiles(Sink):
-    """What the file sinks share; a format adds its suffix, `_encode` and `read`."""
+    """The common part of the file sinks; a format adds its suffix, `_encode` and `read`."""
 
     suffix: str
 
@@ -44,10 +45,10 @@ class EpochFiles(Sink):
         self._fenced_directory = FencedDirectory(self.directory / ".generations")
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        """Claim the directory for the job and remove what a crashed writer left half done."""
+        """Claim the directory for the job and remove what a crashed writer left incomplete."""
         self._columns = list(schema)
         self._fenced_directory = FencedDirectory(self.directory / ".generations")
-        with _reporting(self.directory):
+        with _translate_errors(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._claim(job)
             for staged in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
@@ -56,7 +57,7 @@ class EpochFiles(Sink):
     def take_over(self, generation: int) -> None:
         """Remove what lower generations have staged, so that none of it becomes a file."""
         if generation != self._fenced_directory.generation:
-            with _reporting(self.directory):
+            with _translate_errors(self.directory):
                 self._fenced_directory.take_over(generation, reentrant=True)
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
@@ -66,10 +67,10 @@ class EpochFiles(Sink):
             return False
         if rows.is_empty():
             return True
-        content = self._encode(in_order(rows, self._columns))
-        with _reporting(self.directory):
+        content = self._encode(reorder_columns(rows, self._columns))
+        with _translate_errors(self.directory):
             self._fenced_directory.run_fenced(lambda: self._put(target, content))
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
         return True
 
     def _put(self, target: Path, content: bytes) -> None:
@@ -107,11 +108,11 @@ class EpochFiles(Sink):
         return sorted((int(name.group(1)), path) for name, path in named if name)
 
     def _claim(self, job: str) -> None:
-        """Write the owner's name in one atomic step, or find that another job was first."""
+        """Write the owner's name in one atomic step, unless another job was first."""
         marker = self.directory / _OWNER
         if not marker.exists():
             if self._files():
-                raise self._taken("an unknown job", f"It holds epoch files but no {_OWNER} file.")
+                raise self._taken_error("an unknown job", f"It has epoch files but no {_OWNER} file.")
             handle, staged = tempfile.mkstemp(dir=self.directory, prefix=f"{_OWNER}-", suffix=".tmp")
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(job)
@@ -124,15 +125,15 @@ class EpochFiles(Sink):
             except OSError:  # a file system without hard links
                 os.replace(staged, marker)
             Path(staged).unlink(missing_ok=True)
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
         owner = marker.read_text(encoding="utf-8")
         if owner != job:
-            raise self._taken(f"job {owner!r}", f"This is job {job!r}.")
+            raise self._taken_error(f"job {owner!r}", f"This is job {job!r}.")
 
-    def _taken(self, owner: str, detail: str) -> UserError:
+    def _taken_error(self, owner: str, detail: str) -> UserError:
         return UserError(
             "SINK_TAKEN",
-            f"{self.directory} already holds the rows of {owner}",
+            f"{self.directory} already has the rows of {owner}",
             detail=detail,
             hint="Give each job an output directory of its own; where the job's state directory was removed, "
             "remove its output too.",
@@ -145,7 +146,7 @@ class JsonLines(EpochFiles):
     suffix = ".jsonl"
 
     def read(self) -> pl.DataFrame:
-        """All rows; types are what JSON tells (times stay text)."""
+        """All rows, with the types of JSON (times stay text)."""
         files = [(epoch, path.read_bytes()) for epoch, path in self._files()]
         if not files:
             return pl.DataFrame(schema={"_epoch": pl.Int64})
@@ -154,7 +155,7 @@ class JsonLines(EpochFiles):
         return rows.insert_column(0, pl.Series("_epoch", epochs, dtype=pl.Int64))
 
     def _encode(self, rows: pl.DataFrame) -> bytes:
-        return portable(rows).write_ndjson().encode()
+        return to_portable(rows).write_ndjson().encode()
 
 
 class Parquet(EpochFiles):
@@ -179,8 +180,8 @@ class Parquet(EpochFiles):
 
 
 @contextlib.contextmanager
-def _reporting(directory: Path) -> Iterator[None]:
-    """Give what the file system refuses Penstock's own form."""
+def _translate_errors(directory: Path) -> Iterator[None]:
+    """Raise SINK_UNWRITABLE for errors of the file system."""
     try:
         yield
     except OSError as problem:
@@ -188,14 +189,5 @@ def _reporting(directory: Path) -> Iterator[None]:
             "SINK_UNWRITABLE",
             f"could not write to {directory}",
             detail=f"{problem.strerror or problem}.",
-            hint="Free space or mend the permissions, then start again: nothing of the epoch is visible.",
+            hint="Free space or fix the permissions, then start again: nothing of the epoch is visible.",
         ) from problem
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,20 +1,17 @@
-"""A sink that posts each epoch's rows to an address, as JSON lines, and tries again when it is not heard.
-
-Receives an epoch's rows; hands them to whoever listens there, in one request:
+"""A sink that posts the rows of each epoch to a URL, as JSON lines, in one request, and retries.
 
     POST /hook
     Content-Type: application/x-ndjson
     Idempotency-Key: "JOB:EPOCH"      the same whenever the epoch is posted again
     Penstock-Job, Penstock-Epoch, Penstock-Generation
 
-An answer 2xx means taken. 408, 409, 425, 429 and 5xx, and no answer at all, mean that it is tried again, after
-pauses that double, or as long as `Retry-After` says, until `patience_seconds` are over. Any other answer is
-final. A receiver that had the key before answers 2xx with `Idempotency-Replayed: true`; one that has heard of a
-higher generation answers 412, with its number in `Penstock-Generation`. Redirections are not followed.
+A response 2xx means accepted. After 408, 409, 425, 429, 5xx, or no response, it retries, with pauses that double or
+last as long as `Retry-After` says, until `patience_seconds` are over. Any other response is final. A receiver that had
+the key before returns 2xx with `Idempotency-Replayed: true`; one that knows a higher generation returns 412, with its
+number in `Penstock-Generation`. Redirects are not followed.
 
-Guarantees: at least once; exactly once with a receiver that keeps the keys it has taken (with what it made of
-them, in one step).
-On failure: `ExternalError` SINK_UNWRITABLE when patience is over, SINK_REFUSED when the answer is final, FENCED on 412.
+Guarantees: at least once; exactly once with a receiver that stores the keys together with what it does, in one step.
+On failure: `ExternalError` SINK_UNWRITABLE when the patience is over, SINK_REFUSED on a final response, FENCED on 412.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ import polars as pl
 
 from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import in_order, portable
+from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
-    import httpx  # loaded by who posts: every engine and every worker loads this module
+    import httpx  # loaded on use only: every engine and every worker loads this module
 
-_AGAIN = frozenset({408, 409, 425, 429})
+_RETRIED = frozenset({408, 409, 425, 429})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
 
@@ -61,7 +58,7 @@ class HttpPush(Sink):
             parsed = httpx.URL("")
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise UserError(
-                "BAD_OPTION", f"{url!r} is nowhere to post to", hint="As in https://host.example/hook."
+                "BAD_OPTION", f"{url!r} is no URL to post to", hint="As in https://host.example/hook."
             )
         self._url = parsed
         self._patience, self._answer = float(patience_seconds), float(answer_seconds)
@@ -74,7 +71,7 @@ class HttpPush(Sink):
         self._client: httpx.Client | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        """Make ready; nothing is sent before the first rows."""
+        """Prepare the client; nothing is sent before the first rows."""
         import httpx
 
         self.close()
@@ -92,19 +89,19 @@ class HttpPush(Sink):
         self._client = httpx.Client(headers=headers, timeout=self._answer, follow_redirects=False)
 
     def take_over(self, generation: int) -> None:
-        """Tell the generation from now on; a receiver that keeps them learns it with the next rows."""
+        """Send this generation from now on, with the next rows."""
         self._generation = generation
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Post the rows until they are taken. An epoch without rows is not posted."""
+        """Post the rows until they are accepted. An epoch without rows is not posted."""
         if epoch <= self._last:
             return False
         if rows.is_empty():
             return True
         if self._client is None:
             self.open(self._job, {})
-        plain = portable(in_order(rows, self._columns))
-        new = self._posted(epoch, plain.write_ndjson().encode())
+        plain = to_portable(reorder_columns(rows, self._columns))
+        new = self._post(epoch, plain.write_ndjson().encode())
         self._last = epoch
         return new
 
@@ -117,8 +114,8 @@ class HttpPush(Sink):
         port = f":{self._url.port}" if self._url.port else ""
         return f"{self._url.scheme}://{self._url.host}{port}{self._url.path}"
 
-    def _posted(self, epoch: int, body: bytes) -> bool:
-        """Whether the rows were new to the receiver, as far as it says: it may have had them from a try that failed."""
+    def _post(self, epoch: int, body: bytes) -> bool:
+        """Post until accepted; returns whether the rows were new to the receiver, as far as it says so."""
         import httpx
 
         assert self._client is not None
@@ -133,43 +130,43 @@ class HttpPush(Sink):
         while True:
             wait = pause * random.uniform(0.5, 1.5)
             try:
-                answer = self._client.post(self._url, content=body, headers=headers)
+                response = self._client.post(self._url, content=body, headers=headers)
             except httpx.TransportError as problem:
                 why = f"{type(problem).__name__}: {problem}"
             else:
-                if answer.is_success:
-                    return not (first and answer.headers.get("Idempotency-Replayed", "").lower() == "true")
-                why = f"The answer was {answer.status_code} {answer.reason_phrase}"
-                if answer.status_code == 412:
-                    newest = answer.headers.get("Penstock-Generation", "")
+                if response.is_success:
+                    return not (first and response.headers.get("Idempotency-Replayed", "").lower() == "true")
+                why = f"The response was {response.status_code} {response.reason_phrase}"
+                if response.status_code == 412:
+                    newest = response.headers.get("Penstock-Generation", "")
                     raise fenced_error(
                         self.describe(), self._generation, int(newest) if newest.isdecimal() else -1
                     )
-                if answer.status_code not in _AGAIN and answer.status_code < 500:
-                    raise self._failed("SINK_REFUSED", f"{why}: {answer.text[:200]!r}")
-                wait = max(wait, _asked_to_wait(answer.headers.get("Retry-After")))
+                if response.status_code not in _RETRIED and response.status_code < 500:
+                    raise self._failure("SINK_REFUSED", f"{why}: {response.text[:200]!r}")
+                wait = max(wait, _parse_retry_after(response.headers.get("Retry-After")))
             if time.monotonic() + wait > deadline:
-                raise self._failed("SINK_UNWRITABLE", f"{why}, until patience was over")
+                raise self._failure("SINK_UNWRITABLE", f"{why}, until patience was over")
             time.sleep(wait)
             first = False
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _failed(self, condition: str, why: str) -> ExternalError:
+    def _failure(self, condition: str, why: str) -> ExternalError:
         return ExternalError(
             condition,
             f"could not post rows to {self.describe()}",
             detail=f"{why}.",
-            hint="Mend the receiver, then start again: the epoch is posted again with the same Idempotency-Key.",
+            hint="Fix the receiver, then start again: the epoch is posted again with the same Idempotency-Key.",
         )
 
 
-def _asked_to_wait(told: str | None) -> float:
-    """The seconds of a Retry-After header; 0 if there is none that makes sense."""
-    if told is None:
+def _parse_retry_after(value: str | None) -> float:
+    """The seconds of a Retry-After header; 0 if there is none or it is invalid."""
+    if value is None:
         return 0.0
-    if told.strip().isdecimal():
-        return float(told)
+    if value.strip().isdecimal():
+        return float(value)
     try:
-        return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (TypeError, ValueError):
         return 0.0

@@ -1,13 +1,13 @@
-"""A sink that writes to a topic of Kafka: a record a row, its value a JSON object, each epoch one transaction.
+"""A sink that writes to a topic of Kafka: one record a row, its value a JSON object, each epoch one transaction.
 
-Receives an epoch's rows; hands them to the topic. The same transaction adds a record to the ledger, partition 0
-of the topic `penstock-epochs`: by job and topic, the epoch and the generation.
+The same transaction adds a record to the ledger, partition 0 of the topic `penstock-epochs`: by job and topic, the
+epoch and the generation.
 
-Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of
-a job have one transactional id: whoever begins last shuts the others out, and ends what they had open; then it
-reads the ledger up to where that stood, and gives up if a higher generation has been there.
+Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of a job
+have one transactional id: the last one that starts a producer fences the others and ends their open transactions. Then
+it reads the ledger up to that point, and raises FENCED if it finds a higher generation.
 Does not guarantee: order between partitions of the topic.
-On failure: `ExternalError` SINK_UNWRITABLE or FENCED; the transaction is aborted, by us or by the next to begin.
+On failure: `ExternalError` SINK_UNWRITABLE or FENCED; the transaction is aborted, here or by the next producer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import in_order, portable
+from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 _LEDGER = "penstock-epochs"
-#: how many records of the ledger are looked at first, from its end
+#: the number of records at the end of the ledger that are read first
 _TAIL = 200
 
 
-class _ShutOut(Exception):
-    """Another producer with our transactional id has begun."""
+class _ProducerFenced(Exception):
+    """Another producer with this transactional id has started."""
 
 
 class KafkaTopic(Sink):
     """Rows in `topic`. With `key`, the text of that column is the record's key, which picks its partition.
 
-    `ledger` is the topic that has the epochs; it is made, compacted, if there is none. `settings` go to
-    librdkafka as they are (TLS, SASL).
+    `ledger` is the topic that has the epochs; it is created, compacted, if it is missing. `settings` go to
+    librdkafka unchanged (TLS, SASL).
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class KafkaTopic(Sink):
         self._columns: list[str] = []
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
-        self._held = -1
+        self._last_epoch = -1
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        """Connect, and see that the topic is there."""
+        """Connect, and check that the topic exists."""
         self.close()
         self._job, self._generation, self._columns = job, 0, list(schema)
         self.check(schema)
         kafka = _library()
-        with self._reporting():
+        with self._translate_errors():
             self._consumer = kafka.Consumer(
                 self._common()
                 | {
-                    "group.id": self._id,  # librdkafka wants one; nothing is committed and nobody joins it
+                    "group.id": self._id,  # librdkafka requires one; nothing is committed and nobody joins it
                     "enable.auto.commit": "false",
                     "enable.partition.eof": "true",
                     "isolation.level": "read_committed",
@@ -89,7 +89,7 @@ class KafkaTopic(Sink):
             self._make_ledger()
 
     def check(self, schema: dict[str, pl.DataType]) -> None:
-        """Whether the key is among the columns."""
+        """Check that the key is among the columns."""
         if self.key is not None and self.key not in schema:
             raise UserError(
                 "SINK_SCHEMA_MISMATCH",
@@ -98,26 +98,26 @@ class KafkaTopic(Sink):
             )
 
     def take_over(self, generation: int) -> None:
-        """Shut out whoever wrote before, and put the generation into the ledger."""
+        """Fence earlier producers, and write the generation to the ledger."""
         if generation == self._generation:
             return
         before, self._generation, self._producer = self._generation, generation, None
         try:
-            self._again_if_shut_out(lambda: self._transaction(None, []))
+            self._retry_if_fenced(lambda: self._transaction(None, []))
         except ExternalError:
             self._generation = before
             raise
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """One transaction with the rows and the epoch's number. An epoch without rows leaves nothing."""
+        """Commit the rows and the number of the epoch in one transaction. An epoch without rows leaves nothing."""
         if rows.is_empty():
             return True
-        chosen = in_order(rows, self._columns)
-        values = portable(chosen).write_ndjson().encode().splitlines()
+        chosen = reorder_columns(rows, self._columns)
+        values = to_portable(chosen).write_ndjson().encode().splitlines()
         keys: list[str | None] = [None] * len(values)
         if self.key is not None:
-            keys = portable(chosen.select(self.key))[self.key].cast(pl.String).to_list()
-        return self._again_if_shut_out(lambda: self._transaction(epoch, list(zip(keys, values, strict=True))))
+            keys = to_portable(chosen.select(self.key))[self.key].cast(pl.String).to_list()
+        return self._retry_if_fenced(lambda: self._transaction(epoch, list(zip(keys, values, strict=True))))
 
     def close(self) -> None:
         self._producer = None
@@ -135,27 +135,27 @@ class KafkaTopic(Sink):
     def _common(self) -> dict[str, str]:
         return {"bootstrap.servers": self._brokers, "log_level": "2", **self._settings}
 
-    def _again_if_shut_out(self, write: Any) -> bool:
-        """An engine of the same generation may have begun after us, and be gone: then we begin again."""
+    def _retry_if_fenced(self, write: Any) -> bool:
+        """Retry with a new producer: an engine of the same generation may have started one and ended."""
         for _ in range(3):
-            with contextlib.suppress(_ShutOut):
+            with contextlib.suppress(_ProducerFenced):
                 return bool(write())
             self._producer = None
-        raise self._failed("other engines of the same generation write there at the same time")
+        raise self._failure("other engines of the same generation write there at the same time")
 
-    def _begun(self) -> Producer:
-        """The producer, begun: nobody else's transaction is open. Raises if a higher generation has been here."""
+    def _get_producer(self) -> Producer:
+        """The producer, started: no other transaction is open. Raises if a higher generation has taken over."""
         kafka = _library()
         if self._producer is None:
-            with self._reporting():
+            with self._translate_errors():
                 producer: Producer = kafka.Producer(
                     self._common() | {"transactional.id": self._id, "linger.ms": "5"}
                 )
                 producer.init_transactions(_SECONDS)
-                held, newest = self._told()
+                last_epoch, newest = self._read_ledger()
             if self._generation and newest > self._generation:
                 raise fenced_error(self.describe(), self._generation, newest)
-            self._held, self._producer = held, producer
+            self._last_epoch, self._producer = last_epoch, producer
         return self._producer
 
     def _make_ledger(self) -> None:
@@ -163,59 +163,59 @@ class KafkaTopic(Sink):
         if self.ledger in self._consumer.list_topics(timeout=_SECONDS).topics:
             return
         admin = extra("confluent_kafka.admin", "kafka", "the Kafka sink")
-        made = admin.NewTopic(self.ledger, num_partitions=1, config={"cleanup.policy": "compact"})
-        for future in admin.AdminClient(self._common()).create_topics([made]).values():
+        topic = admin.NewTopic(self.ledger, num_partitions=1, config={"cleanup.policy": "compact"})
+        for future in admin.AdminClient(self._common()).create_topics([topic]).values():
             try:
                 future.result(_SECONDS)
             except _library().KafkaException as problem:
                 if problem.args[0].code() != _library().KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-    def _told(self) -> tuple[int, int]:
-        """The epoch and the generation that the ledger has of us, looking from its end backwards; (-1, 0) if none."""
-        kafka, looker = _library(), self._consumer
-        assert looker is not None
+    def _read_ledger(self) -> tuple[int, int]:
+        """This job's epoch and generation in the ledger, searched from its end backwards; (-1, 0) if there are none."""
+        kafka, consumer = _library(), self._consumer
+        assert consumer is not None
         _, end = self._ends("read_uncommitted")
         deadline = time.monotonic() + 2 * _SECONDS
-        while True:  # open transactions of other jobs hide what we committed, until they end
-            begin, stable = self._ends("read_committed")
+        while True:  # open transactions of other jobs hide what this job committed, until they end
+            start, stable = self._ends("read_committed")
             if stable >= end:
                 break
             if time.monotonic() > deadline:
-                raise self._failed(f"transactions in {self.ledger} stay open")
+                raise self._failure(f"transactions in {self.ledger} stay open")
             time.sleep(0.1)
-        look = _TAIL
+        count = _TAIL
         while True:
-            start = max(begin, end - look)
+            first = max(start, end - count)
             found = None
-            if start < end:
-                looker.assign([kafka.TopicPartition(self.ledger, 0, start)])
-                found = self._latest(end)
-                looker.unassign()
-            if found is not None or start == begin:
+            if first < end:
+                consumer.assign([kafka.TopicPartition(self.ledger, 0, first)])
+                found = self._find_last_record(end)
+                consumer.unassign()
+            if found is not None or first == start:
                 return (-1, 0) if found is None else (int(found["epoch"]), int(found["generation"]))
-            look *= 16
+            count *= 16
 
     def _ends(self, isolation: str) -> tuple[int, int]:
-        asked = _library().Consumer(
+        consumer = _library().Consumer(
             self._common()
             | {"group.id": self._id, "enable.auto.commit": "false", "isolation.level": isolation}
         )
         try:
-            begin, end = asked.get_watermark_offsets(
+            start, end = consumer.get_watermark_offsets(
                 _library().TopicPartition(self.ledger, 0), timeout=_SECONDS, cached=False
             )
-            return int(begin), int(end)
+            return int(start), int(end)
         finally:
-            asked.close()
+            consumer.close()
 
-    def _latest(self, end: int) -> dict[str, Any] | None:
-        """Our last record in the ledger, from where the consumer stands up to an offset."""
-        kafka, looker, found = _library(), self._consumer, None
-        assert looker is not None
+    def _find_last_record(self, end: int) -> dict[str, Any] | None:
+        """This job's last record in the ledger, from the position of the consumer to an offset."""
+        kafka, consumer, found = _library(), self._consumer, None
+        assert consumer is not None
         deadline = time.monotonic() + _SECONDS
         while time.monotonic() < deadline:
-            for record in looker.consume(_TAIL, 0.2):
+            for record in consumer.consume(_TAIL, 0.2):
                 error = record.error()
                 if error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:
                     return found
@@ -225,13 +225,13 @@ class KafkaTopic(Sink):
                     found = json.loads(record.value() or b"{}")
                 if (record.offset() or 0) + 1 >= end:
                     return found
-        raise self._failed(f"{self.ledger} could not be read to its end")
+        raise self._failure(f"{self.ledger} could not be read to its end")
 
     def _transaction(self, epoch: int | None, records: list[tuple[str | None, bytes]]) -> bool:
-        kafka, producer = _library(), self._begun()
-        if epoch is not None and epoch <= self._held:
+        kafka, producer = _library(), self._get_producer()
+        if epoch is not None and epoch <= self._last_epoch:
             return False
-        done = self._held if epoch is None else epoch
+        done = self._last_epoch if epoch is None else epoch
         failures: list[Any] = []
 
         def delivered(error: Any, _: Any) -> None:
@@ -246,7 +246,7 @@ class KafkaTopic(Sink):
                     producer.poll(0.1)
 
         line = json.dumps({"epoch": done, "generation": self._generation}).encode()
-        with self._reporting():
+        with self._translate_errors():
             producer.begin_transaction()
             try:
                 for key, value in records:
@@ -257,15 +257,15 @@ class KafkaTopic(Sink):
                     raise kafka.KafkaException(failures[0])
                 producer.commit_transaction(_SECONDS)
             except kafka.KafkaException:
-                self._producer = None  # the next one to begin looks at the ledger
+                self._producer = None  # the next producer reads the ledger
                 with contextlib.suppress(kafka.KafkaException):
                     producer.abort_transaction(10.0)
                 raise
-        self._held = done
+        self._last_epoch = done
         return True
 
     @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         kafka = _library()
         try:
             yield
@@ -276,10 +276,10 @@ class KafkaTopic(Sink):
                 kafka.KafkaError.INVALID_PRODUCER_EPOCH,
                 kafka.KafkaError.PRODUCER_FENCED,
             ):
-                raise _ShutOut from problem
-            raise self._failed(error.str()) from problem
+                raise _ProducerFenced from problem
+            raise self._failure(error.str()) from problem
 
-    def _failed(self, why: str) -> ExternalError:
+    def _failure(self, why: str) -> ExternalError:
         return ExternalError(
             "SINK_UNWRITABLE",
             f"could not write to {self.describe()}",

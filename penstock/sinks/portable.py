@@ -1,9 +1,7 @@
-"""Turns columns into what JSON and SQL can hold: times as ISO-8601 text in UTC, bytes as base64, and so on.
+"""Convert columns to what JSON and SQL can represent: times to ISO-8601 text in UTC, bytes to base64, and so on.
 
-Receives an epoch's rows from a sink; hands back the same rows, same columns, same order, in plain types.
-
-Invariants:
-- A time without a zone is taken as UTC. A column's times have equally many digits: text sorts as time.
+Guarantees:
+- A time without a zone is taken as UTC. The times of a column have the same number of digits, so text sorts as time.
 - Durations become seconds, decimals their exact digits. Null stays null, at any depth of lists and structs.
 """
 
@@ -17,30 +15,30 @@ from polars.datatypes import DataTypeClass
 _SECOND_DIGITS = {"ms": 3, "us": 6, "ns": 9}
 
 
-def portable(rows: pl.DataFrame, *, keep_bytes: bool = False) -> pl.DataFrame:
-    """The rows in types every reader knows. `keep_bytes` leaves top-level binary columns as they are."""
+def to_portable(rows: pl.DataFrame, *, keep_bytes: bool = False) -> pl.DataFrame:
+    """Convert rows to types that every reader knows. `keep_bytes` leaves top-level binary columns as they are."""
     return rows.with_columns(
-        _plain(pl.col(name), dtype).alias(name)
+        _convert(pl.col(name), dtype).alias(name)
         for name, dtype in rows.schema.items()
-        if _foreign(dtype) and not (keep_bytes and dtype == pl.Binary)
+        if _needs_conversion(dtype) and not (keep_bytes and dtype == pl.Binary)
     )
 
 
-def in_order(rows: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
-    """The rows, columns in this order where they are these; those of an altered job keep their own."""
+def reorder_columns(rows: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+    """Put the columns in this order if they are the same ones; rows of an altered job keep their own columns."""
     return rows.select(columns) if rows.columns != [*columns] and {*rows.columns} == {*columns} else rows
 
 
-def _foreign(dtype: pl.DataType) -> bool:
-    """Whether something in the type, at any depth, has no portable form of its own."""
+def _needs_conversion(dtype: pl.DataType) -> bool:
+    """Whether any part of the type, at any depth, is not portable."""
     if isinstance(dtype, pl.List | pl.Array):
-        return isinstance(dtype, pl.Array) or _foreign(_instance(dtype.inner))
+        return isinstance(dtype, pl.Array) or _needs_conversion(_instance(dtype.inner))
     if isinstance(dtype, pl.Struct):
-        return any(_foreign(_instance(field.dtype)) for field in dtype.fields)
+        return any(_needs_conversion(_instance(field.dtype)) for field in dtype.fields)
     return dtype.is_temporal() or isinstance(dtype, pl.Binary | pl.Decimal)
 
 
-def _plain(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _convert(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     match dtype:
         case pl.Datetime():
             if dtype.time_zone:
@@ -57,13 +55,13 @@ def _plain(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         case pl.Binary():
             return value.bin.encode("base64")
         case pl.Array():
-            return _plain(value.arr.to_list(), pl.List(dtype.inner))
+            return _convert(value.arr.to_list(), pl.List(dtype.inner))
         case pl.List():
             inner = _instance(dtype.inner)
-            return value.list.eval(_plain(pl.element(), inner)) if _foreign(inner) else value
+            return value.list.eval(_convert(pl.element(), inner)) if _needs_conversion(inner) else value
         case pl.Struct():
             fields = [
-                _plain(value.struct.field(field.name), _instance(field.dtype)).alias(field.name)
+                _convert(value.struct.field(field.name), _instance(field.dtype)).alias(field.name)
                 for field in dtype.fields
             ]
             return pl.when(value.is_not_null()).then(pl.struct(fields))

@@ -1,13 +1,13 @@
 """A sink that writes to a table of PostgreSQL: every row, or by key the latest one.
 
-Receives an epoch's rows; hands them to the table, in the same transaction as a change of the job's line in the ledger
-`penstock_epochs(job, target, epoch, generation)`, which stands in the first schema of the search path.
+The transaction that writes the rows of an epoch also updates the job's row in the ledger
+`penstock_epochs(job, target, epoch, generation)`, which is in the first schema of the search path.
 
 Guarantees: rows and ledger are committed together, so an epoch is in the table once, whole. A transaction first locks
-the ledger's line, so of two engines that both believe they may write, the one of the lower generation is refused.
+the job's row of the ledger, so of two engines that both believe they may write, the lower generation is refused.
 Does not guarantee: more than the server does (`synchronous_commit = off` may lose what it has acknowledged).
-On failure: `ExternalError` SINK_UNWRITABLE and nothing of the epoch is there, or all of it, which the ledger
-tells when it is offered again; `UserError` when the table, or a value, does not fit.
+On failure: `ExternalError` SINK_UNWRITABLE, and the epoch is there whole or not at all, which the ledger shows when it
+is delivered again; `UserError` when the table, or a value, does not fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
-from penstock.sinks.postgres_types import column_type, lines
+from penstock.sinks.postgres_types import column_type, to_copy_rows
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 _LEDGER = "penstock_epochs"
 _CONNECT_SECONDS = 10
-#: of the advisory lock under which ledger and tables are made: CREATE ... IF NOT EXISTS alone may collide with itself
-_MAKING = 0x70656E73
+#: the advisory lock for creating ledger and tables: CREATE ... IF NOT EXISTS alone may collide with itself
+_CREATE_LOCK = 0x70656E73
 
 
 class Postgres(Sink):
     """Rows in a table of the database at `address` (as libpq takes it: `postgresql://host/db`; what is left out comes
     from PGUSER, PGPASSFILE and the like). `table` may name its schema, as in `shop.sales`.
 
-    With `key`, columns with commas between them, a row takes the place of the one with the same key.
-    `make_table` makes the table if there is none.
+    With `key`, columns with commas between them, a row replaces the one with the same key.
+    `make_table` creates the table if it is missing.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Postgres(Sink):
         self._connection: psycopg.Connection[Any] | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        """Connect, make the ledger (and the table, if asked to), and check that the table has the job's columns."""
+        """Connect, create the ledger (and the table if `make_table`), and check the columns of the table."""
         self.close()
         self._job, self._generation = job, 0
         self._columns = {name: column_type(dtype) for name, dtype in schema.items()}
         self._check_key(schema)
         with self._transaction() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {_LEDGER} (job text NOT NULL, target text NOT NULL, "
                 "epoch bigint NOT NULL, generation bigint NOT NULL, PRIMARY KEY (job, target))"
@@ -78,25 +78,25 @@ class Postgres(Sink):
             self._check_table(connection)
 
     def check(self, schema: dict[str, pl.DataType]) -> None:
-        """Whether the table has the columns; asked over a connection of its own, since rows may be under way."""
+        """Check that the table has the columns, over another connection, since a write may be in progress."""
         wanted = {name: column_type(dtype) for name, dtype in schema.items()}
         self._check_key(schema)
         if wanted.items() <= self._columns.items():
             return
-        asking = Postgres(self._address, self.table, key=self.key)
-        asking._columns = wanted
+        checker = Postgres(self._address, self.table, key=self.key)
+        checker._columns = wanted
         try:
-            with asking._transaction() as connection:
-                asking._check_table(connection)
+            with checker._transaction() as connection:
+                checker._check_table(connection)
         finally:
-            asking.close()
+            checker.close()
 
     def take_over(self, generation: int) -> None:
-        """Note the generation, which every later transaction looks at."""
+        """Write the generation, which every later transaction checks."""
         if generation == self._generation:
             return
         with self._transaction() as connection:
-            self._locked(connection, generation)
+            self._lock_ledger(connection, generation)
             connection.execute(
                 f"UPDATE {_LEDGER} SET generation = %s WHERE job = %s AND target = %s",
                 (generation, self._job, self.table),
@@ -104,11 +104,11 @@ class Postgres(Sink):
         self._generation = generation
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Put the rows and the epoch's number there in one transaction. An epoch without rows leaves nothing."""
+        """Write the rows and the number of the epoch in one transaction. An epoch without rows leaves nothing."""
         if rows.is_empty():
             return True
         with self._transaction() as connection:
-            if self._locked(connection, self._generation) >= epoch:
+            if self._lock_ledger(connection, self._generation) >= epoch:
                 return False
             if self.key:
                 self._upsert(connection, rows)
@@ -129,8 +129,8 @@ class Postgres(Sink):
     def describe(self) -> str:
         return f"table {self.table} in PostgreSQL"
 
-    def _locked(self, connection: psycopg.Connection[Any], mine: int) -> int:
-        """The job's last epoch, with its line locked until the transaction's end; raises if others have taken over."""
+    def _lock_ledger(self, connection: psycopg.Connection[Any], mine: int) -> int:
+        """Lock the job's row until the transaction ends; returns its last epoch. Raises if others have taken over."""
         found = connection.execute(
             f"SELECT epoch, generation FROM {_LEDGER} WHERE job = %s AND target = %s FOR UPDATE",
             (self._job, self.table),
@@ -146,11 +146,11 @@ class Postgres(Sink):
             connection.cursor() as cursor,
             cursor.copy(f"COPY {into} ({columns}) FROM STDIN".encode()) as copy,
         ):
-            for line in lines(rows):
+            for line in to_copy_rows(rows):
                 copy.write_row(line)
 
     def _upsert(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
-        """Replace by key. Of rows with one key the last counts; a null is a key of its own."""
+        """Replace rows by key. Of rows with the same key the last one counts; null is a key too."""
         latest = rows.unique(list(self.key), keep="last", maintain_order=True)
         columns = ", ".join(map(_quoted, rows.columns))
         connection.execute(
@@ -166,7 +166,7 @@ class Postgres(Sink):
 
     def _check_key(self, schema: Collection[str]) -> None:
         if missing := [name for name in self.key if name not in schema]:
-            raise self._mismatch(f"The key has {', '.join(missing)}, which the job does not give")
+            raise self._mismatch(f"The key has {', '.join(missing)}, which the job does not have")
 
     def _check_table(self, connection: psycopg.Connection[Any]) -> None:
         found = dict(
@@ -181,7 +181,7 @@ class Postgres(Sink):
                 raise UserError(
                     "SINK_TABLE_MISSING",
                     f"there is no {self.describe()}",
-                    hint="Make it, or say make_table=True (make_table => TRUE in SQL): "
+                    hint="Create it, or set make_table=True (make_table => TRUE in SQL): "
                     + self._definition().replace("\n", " "),
                 )
             connection.execute(self._definition())
@@ -208,7 +208,7 @@ class Postgres(Sink):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        """All or nothing, on a connection that is made again when it broke."""
+        """A transaction, on a new connection if the former one is closed."""
         psycopg = extra("psycopg", "postgres", "the PostgreSQL sink")
         try:
             if self._connection is None or self._connection.closed:

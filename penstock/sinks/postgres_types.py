@@ -1,6 +1,4 @@
-"""Which column of PostgreSQL takes a column of rows, and rows in the form that COPY takes.
-
-Receives Polars types and rows; hands names of PostgreSQL's types, and tuples of Python values.
+"""Map column types to those of PostgreSQL, and convert rows to what COPY accepts.
 
 Times keep their microseconds (PostgreSQL has no finer ones); lists and structs are `jsonb`, with times in them as text.
 """
@@ -13,7 +11,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 
 _SIMPLE: tuple[tuple[type[pl.DataType], str], ...] = (
     (pl.Int8, "smallint"),
@@ -37,7 +35,7 @@ _SIMPLE: tuple[tuple[type[pl.DataType], str], ...] = (
 
 
 def column_type(dtype: pl.DataType) -> str:
-    """The type of PostgreSQL, as `format_type` tells it."""
+    """The type of PostgreSQL, as `format_type` returns it."""
     if isinstance(dtype, pl.Datetime):
         return f"timestamp {'with' if dtype.time_zone else 'without'} time zone"
     if dtype.is_nested():
@@ -45,10 +43,10 @@ def column_type(dtype: pl.DataType) -> str:
     return next((name for kind, name in _SIMPLE if isinstance(dtype, kind)), "text")
 
 
-def lines(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
-    """The rows, each value in the form that the type of its column takes."""
+def to_copy_rows(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Convert rows to tuples of the values that the types of the columns accept."""
     nested = [name for name, dtype in rows.schema.items() if dtype.is_nested()]
-    plain = rows.with_columns(portable(rows.select(nested)).get_columns())
+    plain = rows.with_columns(to_portable(rows.select(nested)).get_columns())
     plain = plain.with_columns(
         pl.col(name).dt.total_microseconds() for name, dtype in rows.schema.items() if dtype == pl.Duration
     )

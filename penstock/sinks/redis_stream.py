@@ -1,13 +1,13 @@
-"""A sink that appends to a stream of Redis: an entry a row, its field `row` a JSON object.
+"""A sink that appends to a stream of Redis: one entry a row, its field `row` a JSON object.
 
-Receives an epoch's rows; hands them to the stream by one script that the server runs as a whole, which also
-notes epoch and generation in the hash `{KEY}:penstock`.
+One script, which the server executes atomically, appends the rows of an epoch and writes epoch and generation to the
+hash `{KEY}:penstock`.
 
 Guarantees: readers see all rows of an epoch or none, once; rows of a lower generation are refused by the same script.
-Does not guarantee: more than the server does. With `appendfsync everysec` a power loss takes a second's rows and
-the note of them; with no persistence, a restart takes all.
-On failure: `ExternalError` SINK_UNWRITABLE, or FENCED. A lost answer does no harm: the epoch is offered again
-and the note tells.
+Does not guarantee: more than the server does. With `appendfsync everysec` a power loss loses the rows of a second
+together with their epoch; without persistence, a restart loses everything.
+On failure: `ExternalError` SINK_UNWRITABLE, or FENCED. A lost response does no harm: the epoch is delivered again, and
+the hash has it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import polars as pl
 from penstock.errors import ExternalError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import in_order, portable
+from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     import redis
 
 _SECONDS = 60.0
-#: tells {0, generation in force} when refused, {1, 0} when held already, {2, 0} when written
+#: returns {0, newest generation} when refused, {1, 0} when the epoch is there already, {2, 0} when written
 _SCRIPT = """
 local job, epoch, mine, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local newest = tonumber(redis.call('HGET', KEYS[2], job .. ':generation') or 0)
@@ -45,7 +45,7 @@ return {2, 0}
 
 class RedisStream(Sink):
     """Rows in the stream at `key` of the Redis at `address`; with `most_entries`, about so many of the newest
-    are kept."""
+    stay."""
 
     def __init__(self, address: str, key: str, *, most_entries: int = 0) -> None:
         self._address = address
@@ -57,11 +57,11 @@ class RedisStream(Sink):
         self._server: redis.Redis | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        """Connect, and see that the key is free or has a stream."""
+        """Connect, and check that the key is free or has a stream."""
         self.close()
         self._job, self._generation, self._columns = job, 0, list(schema)
-        with self._reporting():
-            kind: Any = self._connected().type(self.key)
+        with self._translate_errors():
+            kind: Any = self._connect().type(self.key)
         if kind not in (b"none", b"stream"):
             raise ExternalError(
                 "SINK_UNWRITABLE",
@@ -76,10 +76,10 @@ class RedisStream(Sink):
             self._generation = generation
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Append the rows and note the epoch. An epoch without rows leaves neither."""
+        """Append the rows and write the epoch. An epoch without rows leaves neither."""
         if rows.is_empty():
             return True
-        plain = portable(in_order(rows, self._columns))
+        plain = to_portable(reorder_columns(rows, self._columns))
         return self._run(epoch, self._generation, plain.write_ndjson().encode().splitlines())
 
     def close(self) -> None:
@@ -92,8 +92,8 @@ class RedisStream(Sink):
         return f"stream {self.key} in Redis"
 
     def _run(self, epoch: int, generation: int, rows: list[bytes]) -> bool:
-        with self._reporting():
-            done: Any = self._connected().eval(
+        with self._translate_errors():
+            done: Any = self._connect().eval(
                 _SCRIPT,
                 2,
                 self.key,
@@ -105,7 +105,7 @@ class RedisStream(Sink):
             raise fenced_error(self.describe(), generation, done[1])
         return bool(done[0] == 2)
 
-    def _connected(self) -> redis.Redis:
+    def _connect(self) -> redis.Redis:
         if self._server is None:
             library = extra("redis", "redis", "the Redis sink")
             self._server = library.Redis.from_url(
@@ -114,7 +114,7 @@ class RedisStream(Sink):
         return self._server
 
     @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         errors = extra("redis", "redis", "the Redis sink").exceptions
         try:
             yield

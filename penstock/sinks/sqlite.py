@@ -1,12 +1,12 @@
 """A sink that appends to a table of a SQLite file, which any number of jobs and readers may share.
 
-Receives an epoch's rows; hands them to a table, in the same transaction as a line in the ledger
-`penstock_epochs(job, target, epoch)`. `penstock_generations` says which engine's rows are taken.
+The transaction that inserts the rows of an epoch also inserts a row into the ledger
+`penstock_epochs(job, target, epoch)`. `penstock_generations` has the generation whose rows are accepted.
 
-Guarantees: rows and ledger line are committed together and synced, so an epoch is in the table once, whole; and only
-if no higher generation has taken over, which the same transaction looks at.
-Does not guarantee: who comes first when several jobs write one table; that others can write while an engine
-is paused in the midst of its commit, which holds SQLite's lock.
+Guarantees: rows and ledger are committed together and synced, so an epoch is in the table once, whole; and only if no
+higher generation has taken over, which the same transaction checks.
+Does not guarantee: an order when several jobs write one table; that others can write while an engine is paused during
+its commit, which holds SQLite's lock.
 On failure: `ExternalError` SINK_UNWRITABLE and the transaction is rolled back; `UserError` when the table,
 or a value, does not fit.
 """
@@ -24,7 +24,7 @@ import polars as pl
 
 from penstock.errors import ExternalError, InternalError, UserError
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 from penstock.state.generation import fenced_error
 
 _LEDGER = "penstock_epochs"
@@ -48,18 +48,18 @@ class Sqlite(Sink):
         self._database: sqlite3.Connection | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        """Connect, make ledger and table, and check that a table made earlier has the job's columns."""
+        """Connect, create ledger and table, and check that an existing table has the job's columns."""
         self.close()
         self._job, self._generation = job, 0
         self._columns = {name: _sql_type(dtype) for name, dtype in schema.items()}
-        with self._reporting():
+        with self._translate_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # `write` comes from another thread than `open`, never at the same time
             database = sqlite3.connect(
                 self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._database = database
-            # readers are not held up by the writer; a commit is on disk before it is reported
+            # readers do not wait for the writer; a commit is on disk before it is reported
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             with self._transaction():
@@ -74,20 +74,20 @@ class Sqlite(Sink):
                 self._make_table(database)
 
     def check(self, schema: dict[str, pl.DataType]) -> None:
-        """A table's columns stay what they are."""
+        """Check that the columns are the same: those of a table cannot change."""
         given = {name: _sql_type(dtype) for name, dtype in schema.items()}
         if given != self._columns:
             raise self._mismatch(
-                f"The table has {_listed(self._columns)}; the altered job gives {_listed(given)}",
+                f"The table has {_list_columns(self._columns)}; the altered job gives {_list_columns(given)}",
                 "Create another job that writes into another table; this one must keep its columns and types.",
             )
 
     def take_over(self, generation: int) -> None:
-        """Note the generation, which every later transaction looks at."""
+        """Write the generation, which every later transaction checks."""
         if generation == self._generation:
             return
-        database = self._connected()
-        with self._reporting(), self._transaction():
+        database = self._get_database()
+        with self._translate_errors(), self._transaction():
             self._check_generation(database, generation)
             database.execute(
                 f"INSERT OR REPLACE INTO {_GENERATIONS} VALUES (?, ?, ?)",
@@ -96,14 +96,14 @@ class Sqlite(Sink):
         self._generation = generation
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Append the rows and the ledger line in one transaction. An epoch without rows leaves neither."""
-        database = self._connected()
+        """Append the rows and the row of the ledger in one transaction. An epoch without rows leaves neither."""
+        database = self._get_database()
         if rows.is_empty():
             return True
         places = ", ".join("?" for _ in self._columns)
         insert = f"INSERT INTO {_name(self.table)} ({', '.join(map(_name, self._columns))}) VALUES ({places})"
         lines = _lines(rows.select(list(self._columns)))
-        with self._reporting(), self._transaction():
+        with self._translate_errors(), self._transaction():
             self._check_generation(database, self._generation)
             taken = database.execute(
                 f"INSERT OR IGNORE INTO {_LEDGER} VALUES (?, ?, ?)", (self._job, self.table.lower(), epoch)
@@ -113,7 +113,7 @@ class Sqlite(Sink):
             database.executemany(insert, lines)
         return True
 
-    def _connected(self) -> sqlite3.Connection:
+    def _get_database(self) -> sqlite3.Connection:
         if self._database is None:
             raise InternalError("SINK_NOT_OPEN", f"{self.describe()} was written to before it was opened")
         return self._database
@@ -146,10 +146,12 @@ class Sqlite(Sink):
                 if "duplicate column" not in str(problem):
                     raise
                 raise self._mismatch(
-                    "SQLite does not tell upper from lower case in column names"
+                    "SQLite does not distinguish upper and lower case in column names"
                 ) from problem
         elif found != self._columns:
-            raise self._mismatch(f"The table has {_listed(found)}; the job gives {_listed(self._columns)}")
+            raise self._mismatch(
+                f"The table has {_list_columns(found)}; the job gives {_list_columns(self._columns)}"
+            )
 
     def _mismatch(self, detail: str, hint: str | None = None) -> UserError:
         return UserError(
@@ -161,7 +163,7 @@ class Sqlite(Sink):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing. Takes the write lock at the start, so that waiting happens before any work."""
+        """A transaction that takes the write lock at the start, so that waiting happens before any work."""
         assert self._database is not None
         self._database.execute("BEGIN IMMEDIATE")
         try:
@@ -173,8 +175,8 @@ class Sqlite(Sink):
                     self._database.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Give what SQLite or the file system refuses Penstock's own form."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise Penstock's errors for those of SQLite and the file system."""
         try:
             yield
         except OverflowError as problem:
@@ -203,7 +205,7 @@ def _sql_type(dtype: pl.DataType) -> str:
 
 
 def _lines(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
-    plain = portable(rows, keep_bytes=True)
+    plain = to_portable(rows, keep_bytes=True)
     nested = {at for at, dtype in enumerate(plain.dtypes) if dtype.is_nested()}
     if not nested:
         return plain.iter_rows()
@@ -220,5 +222,5 @@ def _name(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
-def _listed(columns: dict[str, str]) -> str:
+def _list_columns(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())

@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from pyspark.core.rdd import RDD
 
 from penstock.spark.exchange import RawBytes
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 
 #: so many arrangements are kept at hand
 _KEPT = 8
@@ -31,20 +31,20 @@ class Located:
         self._jvm: Any = context._jvm
         self._any = self._jvm.scala.reflect.ClassTag.Any()
         self._second = self._second_argument()
-        self._kept: dict[tuple[Place | None, ...], Any] = {}
+        self._kept: dict[tuple[ExecutorLocation | None, ...], Any] = {}
         self._lock = threading.Lock()
 
-    def partitions(self, places: Sequence[Place | None]) -> RDD[bytes]:
+    def partitions(self, places: Sequence[ExecutorLocation | None]) -> RDD[bytes]:
         """A partition a place, which prefers to be worked on there; each has one empty byte string."""
         return RDD(self._made(places).toJavaRDD(), self._context, RawBytes())
 
-    def placed(self, stage: RDD[bytes], places: Sequence[Place | None]) -> RDD[bytes]:
+    def placed(self, stage: RDD[bytes], places: Sequence[ExecutorLocation | None]) -> RDD[bytes]:
         """What an exchange hands on, with the tasks that take it at these places."""
         part: Any = stage
         zipped = self._made(places).zipPartitions(part._jrdd.rdd(), False, self._second, self._any, self._any)
         return RDD(zipped.toJavaRDD(), self._context, RawBytes())
 
-    def _made(self, places: Sequence[Place | None]) -> Any:
+    def _made(self, places: Sequence[ExecutorLocation | None]) -> Any:
         """An RDD with these preferences, made once for many epochs."""
         with self._lock:  # epochs, greetings and warm-ups are of different threads
             found = self._kept.get(tuple(places))
@@ -54,7 +54,7 @@ class Located:
                 found = self._kept[tuple(places)] = self._new(places)
             return found
 
-    def _new(self, places: Sequence[Place | None]) -> Any:
+    def _new(self, places: Sequence[ExecutorLocation | None]) -> Any:
         seq = self._jvm.PythonUtils.toSeq
         pairs = [
             self._jvm.scala.Tuple2(bytearray(), seq([] if p is None else [f"executor_{p.host}_{p.executor}"]))

@@ -33,7 +33,7 @@ from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.spark.exchange import RawBytes, exchange
 from penstock.spark.preferred_location import Located
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 from penstock.state.run import Piece
 
 
@@ -87,8 +87,8 @@ class SparkStages:
         stage: Any = scans.mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
             stage = exchange(self._context, stage, task.slices)
-            if any(task.maps.places):
-                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
+            if any(task.maps.locations):
+                stage = self._places.placed(stage, [task.maps.location_of(at) for at in range(task.slices)])
             stage = stage.mapPartitionsWithIndex(slice_stage(level))
         return stage
 
@@ -96,11 +96,11 @@ class SparkStages:
         shipped = self._shipped
         if shipped is None or shipped[0] is not task.plan:
             return  # another plan has come since: its epochs are not waited for here
-        scans = self._places.partitions(task.maps.places)
+        scans = self._places.partitions(task.maps.locations)
         stage = self._staged(task, shares_of(task, spans), shipped[1], scans, REHEARSED)
         self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
         targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
 
         def fill(index: int, nothing: Iterable[bytes]) -> Iterator[bytes]:
@@ -112,7 +112,7 @@ class SparkStages:
 
     def _tasks(self, task: EpochTask, count: int) -> Any:
         """So many tasks without input, where slices have their places: not on executors that are to have none."""
-        seats = [place for place in task.maps.places if place is not None]
+        seats = [place for place in task.maps.locations if place is not None]
         if seats:
             return self._places.partitions([seats[at % len(seats)] for at in range(count)])
         return self._context.parallelize(range(count), count)

@@ -1,8 +1,6 @@
-"""Keys to hashes to buckets: the part of the state's format that decides where a key lives.
+"""Hash keys, and assign hashes to buckets. Both are part of the state format.
 
-Receives frames and the names of their key columns; hands a 64-bit hash column and bucket numbers.
-
-Invariants:
+Guarantees:
 - The hash is xxHash64 of a canonical text of the key (a published function with a fixed seed), equal on
   every machine, process and library version. Golden values in the tests pin it.
 - A bucket is the hash's upper bits, so rows sorted by hash are sorted by bucket too.
@@ -27,7 +25,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def with_hash(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The frame with the column `_hash` of its key columns. Without keys every row hashes alike."""
+    """The frame with the column `_hash` of its key columns. Without keys every row has the same hash."""
     return frame.with_columns(pl.Series(HASH, key_hash(frame, keys), dtype=pl.UInt64))
 
 
@@ -38,16 +36,16 @@ def key_hash(frame: pl.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.uint64]
     parts = frame.select(
         _hashed(frame.schema[key], pl.col(key)).alias(str(at)) for at, key in enumerate(keys)
     )
-    return mixed([part.to_numpy() for part in parts])
+    return combine_hashes([part.to_numpy() for part in parts])
 
 
 def column_hash(values: pl.Series) -> npt.NDArray[np.uint64]:
-    """The part of a key's hash that one of its columns has."""
+    """The hashes of one key column, for `combine_hashes`."""
     return values.to_frame("").select(_hashed(values.dtype, pl.col(""))).to_series().to_numpy()
 
 
-def mixed(parts: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-    """The hash of keys, of the parts that their columns have."""
+def combine_hashes(parts: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    """The hash of each key, from the hashes of its columns."""
     hashed = parts[0]
     for part in parts[1:]:
         hashed = (hashed ^ (hashed >> np.uint64(29))) * _MIX + part
@@ -70,7 +68,7 @@ def can_be_key(dtype: pl.DataType) -> bool:
 
 
 def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
-    """A column as text whose spelling no library release may change."""
+    """The column as text that is the same in every library release."""
     if dtype == pl.String:
         return expr
     if dtype.is_integer() or dtype == pl.Boolean:
@@ -82,7 +80,7 @@ def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
     if dtype.is_temporal():
         return expr.to_physical().cast(pl.Int64).cast(pl.String)
     if dtype.is_float():
-        # one spelling for both zeros and for every NaN; the bits of the rest
+        # one text for both zeros and for every NaN; for the rest, their bits
         wide = expr.cast(pl.Float64)
         one = pl.when(wide == 0).then(0.0).otherwise(wide.fill_nan(float("nan")))
         return one.map_batches(_bits, return_dtype=pl.Int64).cast(pl.String)
@@ -102,11 +100,11 @@ def _bits(floats: pl.Series) -> pl.Series:
 
 
 def check_bucket_count(count: int) -> int:
-    """A usable number of buckets: a power of two from 1 to 32,768."""
+    """Return a valid number of buckets, a power of two from 1 to 32,768; raise BAD_BUCKET_COUNT otherwise."""
     if count < 1 or count > 1 << 15 or count & (count - 1):
         raise UserError(
             "BAD_BUCKET_COUNT",
-            f"{count} buckets cannot be had",
+            f"{count} is no valid number of buckets",
             hint="Choose a power of two from 1 to 32768; 64 is the default.",
         )
     return count
@@ -121,10 +119,10 @@ def buckets_of(hashes: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.uin
 
 
 def first_hash_of(bucket: int, count: int) -> int:
-    """The least hash of a bucket; of `count`, one past the greatest hash there is."""
+    """The lowest hash of a bucket; of bucket `count`, one past the highest hash."""
     return bucket << (64 - (count.bit_length() - 1)) if count > 1 else bucket << 64
 
 
-def spread(buckets: int, slices: int) -> tuple[int, ...]:
-    """The plain bucket map: bucket `b` belongs to slice `spread(...)[b]`; contiguous and even."""
+def assign_evenly(buckets: int, slices: int) -> tuple[int, ...]:
+    """The even bucket map: bucket `b` belongs to slice `assign_evenly(...)[b]`; slices are contiguous."""
     return tuple(bucket * slices // buckets for bucket in range(buckets))

@@ -1,9 +1,8 @@
-"""The host's cache of hot runs: uncompressed Arrow files in shared memory, mapped by every worker of the host.
+"""The host's cache of runs: uncompressed Arrow files in shared memory, which every worker of the host maps.
 
-Receives frames as runs are written or first read; hands them back without copying.
-
-Guarantees: what it gives is what was put under that name (run names are never reused). May forget anything
-at any time. Never fails an epoch: when it has no room it declines.
+Guarantees: `get` returns what was put under that name (run names are never reused), without a copy.
+Does not guarantee that anything stays: any run may be removed at any time.
+On failure, or without room, it caches nothing; it never fails an epoch.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from penstock.state.ipc import dense_table, from_table, table_of, write_file
+from penstock.state.ipc import dense_table, from_table, read_table, write_file
 
 
 def default_cache_root() -> Path:
-    """Shared memory where there is some, else the temporary directory."""
+    """Shared memory if there is any, else the temporary directory."""
     shared = Path("/dev/shm")
     root = shared if os.access(shared, os.W_OK) else Path(os.environ.get("TMPDIR", "/tmp"))
     return root / f"penstock-{os.getuid()}"
 
 
-#: names the process whose engine uses a cache directory
+#: the file with the id of the process whose engine uses a cache directory
 _OWNER = "owner"
-#: begins the name of a file that is there when somebody waits for a process, to remove the directory
-_KEPT = "ends-with-"
-#: stands between the name of a run and that of a part of it
+#: prefix of a file that exists while a cleaner waits for a process to end
+_CLEANER_MARK = "ends-with-"
+#: between the name of a run and the name of a part of it
 PART = "@"
-#: where parts of runs are, and the caches of executors
+#: the directory of parts of runs, and the prefix of the directories of executors
 _PARTS, _EXECUTOR = "parts", "executor-"
 
 
-#: waits for a process to end and removes the directory, unless that has another owner by then; then the one above it,
-#: if nothing else is there. Who ends a whole group of processes asks first (SIGTERM), and this must come last
-_KEEPER = """
+#: waits for a process to end, then removes its cache directory, unless that has another owner by then, and the parent
+#: directory if that is empty. A SIGTERM to the whole process group must not end it before the process
+_CLEANER = """
 import os, select, shutil, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 pid, directory = sys.argv[1:]
@@ -60,7 +59,7 @@ except OSError:
 """
 
 
-def _alive(owner: Path) -> bool:
+def _is_alive(owner: Path) -> bool:
     try:
         os.kill(int(owner.read_text()), 0)
     except (OSError, ValueError):
@@ -73,39 +72,39 @@ def _file_name(run: str) -> str:
 
 
 class HostCache:
-    """One directory of the host, one per state directory; `limit_bytes` bounds what it may hold."""
+    """The cache of one state directory on one host, with at most `limit_bytes`."""
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
         self.directory = directory
         self._limit_bytes = limit_bytes
 
     def claim(self, pid: int | None = None) -> None:
-        """Say that this process (or that of `pid`) uses the directory, and clear those of processes that are gone.
-        Beside those of executors lie frames on their way, which are nobody's."""
+        """Mark the directory as used by this process (or `pid`), and remove those of processes that have ended. Beside
+        the directories of executors, spilled frames have no owner."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.directory / _OWNER).write_text(str(os.getpid() if pid is None else pid))
             executor = self.directory.name.startswith(_EXECUTOR)
             for other in self.directory.parent.glob(f"{_EXECUTOR}*" if executor else "*"):
-                if other.is_dir() and not _alive(other / _OWNER):
+                if other.is_dir() and not _is_alive(other / _OWNER):
                     shutil.rmtree(other, ignore_errors=True)
 
-    def ends_with(self, pid: int) -> None:
-        """Have the directory removed when its owner, the process `pid`, has ended, however that ends: nobody else may
-        come to this host who would. It takes a process of its own; one, whoever asks for it."""
+    def remove_after(self, pid: int) -> None:
+        """Remove the directory when its owner, the process `pid`, has ended, however it ends: no other process may ever
+        come to this host to do it. Starts a process that waits, once for each owner."""
         with contextlib.suppress(OSError):
-            (self.directory / f"{_KEPT}{pid}").touch(exist_ok=False)
+            (self.directory / f"{_CLEANER_MARK}{pid}").touch(exist_ok=False)
             subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _KEEPER, str(pid), str(self.directory)],
+                [sys.executable, "-I", "-S", "-c", _CLEANER, str(pid), str(self.directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 start_new_session=True,
-            ).returncode = 0  # it is not waited for: it outlives us
+            ).returncode = 0  # nobody waits for it: it outlives this process
 
     def put(self, name: str, frame: pl.DataFrame | pa.Table) -> None:
-        """Keep a frame, or the table that was made of it, under a run's name, unless there is no room."""
+        """Cache a frame, or the table that was made of it, under a run's name, if there is room."""
         path = self._path(name)
         with contextlib.suppress(OSError, pa.ArrowException, pl.exceptions.PolarsError):
             table = dense_table(frame) if isinstance(frame, pl.DataFrame) else frame
@@ -117,36 +116,36 @@ class HostCache:
                 write_file(table, str(temporary))
                 os.replace(temporary, path)
             finally:
-                temporary.unlink(missing_ok=True)  # cut short for want of room, it would take the rest of it
+                temporary.unlink(missing_ok=True)  # a partial file would use up the rest of the room
 
     def get(self, name: str) -> pl.DataFrame | None:
-        """The frame kept under a run's name, mapped, or None."""
+        """The cached frame of a run, mapped, or None."""
         table = self.table(name)
         return None if table is None else from_table(table)
 
     def table(self, name: str) -> pa.Table | None:
-        """The table kept under a run's name, mapped, or None: to have it takes no memory."""
+        """The cached table of a run, mapped, or None. It takes no memory of this process."""
         try:
             with pa.memory_map(str(self._path(name))) as mapped:
-                return table_of(mapped)
+                return read_table(mapped)
         except (OSError, pa.ArrowException):
             return None
 
     def has(self, name: str) -> bool:
-        """Whether a run is kept."""
+        """Whether a run is cached."""
         return self._path(name).exists()
 
-    def of(self, executor: str) -> HostCache:
-        """The cache of an executor that has one of its own, below this."""
+    def for_executor(self, executor: str) -> HostCache:
+        """The cache of an executor that has its own, below this one."""
         return HostCache(self.directory / f"{_EXECUTOR}{executor}", self._limit_bytes)
 
-    def executors(self) -> list[HostCache]:
+    def executor_caches(self) -> list[HostCache]:
         """The caches of all executors of this host."""
         found = self.directory.glob(f"{_EXECUTOR}*")
         return [HostCache(path, self._limit_bytes) for path in found]
 
     def forget(self, *names: str) -> None:
-        """Drop runs that no manifest needs any more, and their parts."""
+        """Remove runs that no manifest needs any more, and their parts."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -156,7 +155,7 @@ class HostCache:
                     (self.directory / _PARTS / file).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove the whole cache."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _path(self, name: str) -> Path:

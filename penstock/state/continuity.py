@@ -1,7 +1,7 @@
 """Compare the state that a manifest names with what a query can use of it. Pure.
 
-Receives a manifest, and by its id the identity of each state that a query keeps; returns what is kept, what would be
-dropped and what starts empty.
+Each state has an id. Its identity tells whether the query's state of the same id is the same one. State is kept,
+dropped, or starts empty.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from itertools import takewhile, zip_longest
 from penstock.errors import InternalError
 from penstock.state.manifest import Manifest
 
-#: begins the id of what the ranking of an output keeps
+#: prefix of the id of the state of an output's ranking
 _OUTPUT = "out-"
-#: the ids of what belongs to one job alone, whose number they name
+#: the id of state that belongs to one job names the number of the job
 _ALONE = re.compile(r"j(\d+)\.")
-#: so many ids are listed in a message
+#: the number of ids in a message
 _LISTED = 20
 
 
 @dataclass(frozen=True)
 class Identities:
-    """The identity of each state that a query keeps, by its id; and of the forms in which operators keep it, by id and
-    kind, the versions where they are not the first, and the former versions that can be read too."""
+    """The states of a query by id: their identities; by kind of operator, the versions of their forms where they are
+    not the first; and the former versions that can be read too."""
 
     states: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     readable: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
-    #: where commands make and drop jobs: of each state, the numbers of the jobs it belongs to; None: no jobs come or go
+    #: the numbers of the jobs that each state belongs to; None: the query has no jobs that come and go
     jobs: Mapping[str, frozenset[int]] | None = None
 
     @cached_property
-    def living(self) -> frozenset[int]:
-        """The numbers of all jobs there are."""
+    def live_jobs(self) -> frozenset[int]:
+        """The numbers of all jobs."""
         return frozenset().union(*(self.jobs or {}).values())
 
     @cached_property
-    def spelled_jobs(self) -> Mapping[str, str]:
-        """The numbers of each state's jobs, as a manifest names them; an id that begins with one needs no other."""
+    def job_ranges(self) -> Mapping[str, str]:
+        """The numbers of each state's jobs, as a manifest has them; left out where the id names the job."""
         several = {id_: numbers for id_, numbers in (self.jobs or {}).items() if not _ALONE.match(id_)}
-        return {id_: _spelled(numbers) for id_, numbers in several.items()}
+        return {id_: _format_ranges(numbers) for id_, numbers in several.items()}
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,21 @@ class Continuity:
     dropped: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
 
-    def also_without(self, ids: Collection[str]) -> Continuity:
-        """The same, with some of what is kept dropped."""
+    def dropping(self, ids: Collection[str]) -> Continuity:
+        """The same, with some of the kept states dropped."""
         kept = tuple(id_ for id_ in self.kept if id_ not in ids)
         return Continuity(kept, tuple(sorted({*self.dropped, *ids})), tuple(sorted({*self.new, *ids})))
 
     def describe(self) -> str:
-        """A line that names all of it."""
+        """One line that names every state."""
         parts = {"kept": self.kept, "dropped": self.dropped, "starts empty": self.new}
-        return "; ".join(f"{what}: {_listed(ids)}" for what, ids in parts.items())
+        return "; ".join(f"{what}: {_list_ids(ids)}" for what, ids in parts.items())
 
 
 def compare(manifest: Manifest, query: Identities, *, same_query: bool = True) -> Continuity:
-    """What becomes of the state of a manifest under a query. State whose identity was not written down, as in format 1,
-    is known by its id alone, if it is the `same_query`. Where jobs come and go, state of jobs that are gone is no loss:
-    a command said so."""
-    held, unknown = _held(manifest), None if same_query else ""
+    """What becomes of the state of a manifest under a query. State without an identity, as in format 1, is compared by
+    its id alone if it is the `same_query`. State of jobs that a command has dropped is not counted as dropped."""
+    held, unknown = _state_ids(manifest), None if same_query else ""
     kept = {
         id_
         for id_ in held
@@ -79,9 +78,8 @@ def compare(manifest: Manifest, query: Identities, *, same_query: bool = True) -
     return Continuity(tuple(sorted(kept)), tuple(sorted(dropped)), tuple(sorted(query.states.keys() - kept)))
 
 
-def keep_known(manifest: Manifest, query: Identities) -> Manifest:
-    """The manifest without what belonged to jobs that commands have dropped, altered or emptied since; raises if it
-    would be without the state of any other."""
+def drop_states_of_removed_jobs(manifest: Manifest, query: Identities) -> Manifest:
+    """Drop the state of jobs that commands have dropped, altered or emptied; raise if any other state would be lost."""
     gone = manifest.collections.keys() - query.states.keys()
     if not gone:
         return manifest
@@ -89,39 +87,39 @@ def keep_known(manifest: Manifest, query: Identities) -> Manifest:
     if missed:
         raise InternalError(
             "PLAN_DROPS_STATE",
-            "the next epoch would drop state of jobs that nobody dropped",
+            "the next epoch would drop state of jobs that no command has dropped",
             detail=", ".join(missed),
             hint="Nothing is lost: use the Penstock that wrote the state.",
         )
     return drop_states(manifest, frozenset(gone))
 
 
-def identify(manifest: Manifest, query: Identities) -> Manifest:
-    """The manifest with the identities, versions and jobs of the states that it names."""
-    held = {*manifest.collections, *map(state_of_output, manifest.answers)}
+def add_identities(manifest: Manifest, query: Identities) -> Manifest:
+    """Add the identities, versions and jobs of the states that the manifest names."""
+    held = {*manifest.collections, *map(output_state_id, manifest.last_results)}
     return replace(
         manifest,
         identities={id_: one for id_, one in query.states.items() if id_ in held},
         versions={id_: one for id_, one in query.versions.items() if id_ in held},
-        jobs={id_: one for id_, one in query.spelled_jobs.items() if id_ in held},
+        jobs={id_: one for id_, one in query.job_ranges.items() if id_ in held},
     )
 
 
 def _is_missed(id_: str, manifest: Manifest, query: Identities) -> bool:
-    """Whether nobody said that a state may go."""
+    """Whether losing a state would be an error: no command has dropped the job that it belongs to."""
     if query.jobs is None:
         return True
     if id_.startswith(
         _OUTPUT
-    ):  # the last answer of a job that is paused or altered; its operators make it anew
+    ):  # the last result of a job that is paused or altered; its operators compute it again
         return False
     alone = _ALONE.match(id_)
-    spelled = manifest.jobs.get(id_, alone and alone[1])
-    return spelled is None or bool(_numbers(spelled) & query.living)
+    numbers = manifest.jobs.get(id_, alone and alone[1])
+    return numbers is None or bool(_parse_ranges(numbers) & query.live_jobs)
 
 
-def _spelled(numbers: Iterable[int]) -> str:
-    """Numbers in few letters: 1-500,502."""
+def _format_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as a short text, such as 1-500,502."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][1] == number - 1:
@@ -131,20 +129,20 @@ def _spelled(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def _numbers(spelled: str) -> frozenset[int]:
-    ranges = [part.partition("-") for part in spelled.split(",") if part]
+def _parse_ranges(text: str) -> frozenset[int]:
+    ranges = [part.partition("-") for part in text.split(",") if part]
     return frozenset(n for first, _, last in ranges for n in range(int(first), int(last or first) + 1))
 
 
 def find_unreadable(manifest: Manifest, query: Identities) -> dict[str, str]:
-    """By its id, each state of a form that the query's operators do not read, and how it differs."""
+    """The states in a form that the query's operators cannot read, by id, and how the form differs."""
     found: dict[str, str] = {}
-    for id_ in sorted(_held(manifest) & query.states.keys()):
+    for id_ in sorted(_state_ids(manifest) & query.states.keys()):
         then, now = manifest.versions.get(id_, {}), query.versions.get(id_, {})
         for kind in sorted(then.keys() | now.keys()):
             was, is_ = then.get(kind, 1), now.get(kind, 1)
             if was != is_ and was not in query.readable.get(id_, {}).get(kind, ()):
-                found[id_] = f"of {kind} it is version {was}, this Penstock knows version {is_}"
+                found[id_] = f"the form of {kind} is version {was}, this Penstock reads version {is_}"
     return found
 
 
@@ -153,7 +151,9 @@ def drop_states(manifest: Manifest, ids: frozenset[str]) -> Manifest:
     return replace(
         manifest,
         collections={id_: group for id_, group in manifest.collections.items() if id_ not in ids},
-        answers={name: one for name, one in manifest.answers.items() if state_of_output(name) not in ids},
+        last_results={
+            name: one for name, one in manifest.last_results.items() if output_state_id(name) not in ids
+        },
         identities={id_: one for id_, one in manifest.identities.items() if id_ not in ids},
         versions={id_: one for id_, one in manifest.versions.items() if id_ not in ids},
         jobs={id_: one for id_, one in manifest.jobs.items() if id_ not in ids},
@@ -161,23 +161,23 @@ def drop_states(manifest: Manifest, ids: frozenset[str]) -> Manifest:
 
 
 def rename_ids(manifest: Manifest, ids: Mapping[str, str]) -> Manifest:
-    """The manifest with the ids that have become of former ones."""
+    """Replace former ids by the present ones."""
     collections = {ids.get(id_, id_): group for id_, group in manifest.collections.items()}
     return replace(manifest, collections=collections)
 
 
-def state_of_output(name: str) -> str:
-    """The id under which the ranking of an output keeps its state."""
+def output_state_id(name: str) -> str:
+    """The id of the state of an output's ranking."""
     return f"{_OUTPUT}{name}"
 
 
-def _held(manifest: Manifest) -> set[str]:
-    """The ids of what there is: operators with a run, and outputs whose last answer is known."""
+def _state_ids(manifest: Manifest) -> set[str]:
+    """The ids of the state in a manifest: operators with a run, and outputs with a last result."""
     operators = {id_ for id_, group in manifest.collections.items() if any(group.values())}
-    return operators | {state_of_output(name) for name in manifest.answers}
+    return operators | {output_state_id(name) for name in manifest.last_results}
 
 
-def _listed(ids: tuple[str, ...]) -> str:
+def _list_ids(ids: tuple[str, ...]) -> str:
     more = len(ids) - _LISTED
     return ", ".join([*ids[:_LISTED], *([f"and {more} more"] if more > 0 else [])]) or "nothing"
 

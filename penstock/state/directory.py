@@ -182,7 +182,7 @@ class StateDirectory:
                 hint="Use the Penstock that wrote it, start with --drop-state to have it start empty, or name another "
                 "directory with --state.",
             )
-        continuity = continuity.also_without(unreadable)
+        continuity = continuity.dropping(unreadable)
         if continuity.dropped:
             dropped = [*(self.manifests.dropped or ()), (newest.epoch, frozenset(continuity.dropped))]
             self.manifests.dropped = dropped

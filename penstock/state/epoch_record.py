@@ -1,16 +1,16 @@
 """Epoch records: the durable plan of an epoch, written before it executes, and the offsets between which it reads.
 
-Receives what admission has decided; returns it to whoever executes the epoch, now or again after a crash.
+An epoch that is repeated after a crash executes by the same record.
 
-On disk a record is a line of JSON. Its keys are part of the state format; a part that an epoch lacks is left out:
+On disk a record is a line of JSON. Its keys are part of the state format; parts that an epoch lacks are left out:
 
     {"start": OFFSET, "end": OFFSET, "slices": n, "buckets": n, "checkpoint_every": n, "before": ..., "maps": ...,
      "generation": n, "format": n}
     OFFSET: {"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "finished": ..., "idle": ..., "closed": ...,
              "now": t, "commands": n, "begun_late": ..., "upto": ..., "copies": ...}
 
-Guarantees: a record that is read back equals the one that was written. What is no record raises ValueError, which
-whoever reads the file reports as STATE_DAMAGED.
+Guarantees: a record that is read back equals the one that was written. Other content raises ValueError, which the
+reader of the file reports as STATE_DAMAGED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.logs.contract import Span
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 from penstock.state.format import FORMAT, KEY, refuse_newer
 
 #: stream -> partition -> number
@@ -32,34 +32,34 @@ Partitions = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Offset:
-    """How far an epoch reads every stream, and whatever else its input depends on, by stream.
+    """How far an epoch reads every stream, and all else that its input depends on, by stream.
 
-    Made without arguments it is the offset before the first epoch.
+    Without arguments it is the offset before the first epoch.
     """
 
     epoch: int = -1
     #: the offset that is reached in each partition
     at: PerPartition = field(default_factory=dict)
-    #: where the partitions start that this epoch is the first to see
+    #: the first offset of the partitions that are new in this epoch
     starts: PerPartition = field(default_factory=dict)
     finished: Partitions = field(default_factory=dict)
     idle: Partitions = field(default_factory=dict)
-    #: whether no partition will be added to the log
+    #: whether the log will get no more partitions
     closed: Mapping[str, bool] = field(default_factory=dict)
     #: the wall clock when the epoch was admitted, in microseconds since 1970
     admitted_at: int | None = None
     #: the number of the newest command that the epoch takes in; 0 where there is none
     commands: int = 0
-    #: of replicated logs, the partitions that start without what a copy may have that is away
+    #: of replicated logs, the partitions that start without records that only an unreachable copy may have
     started_late: Partitions = field(default_factory=dict)
-    #: where watermarks are held, so that one epoch does not emit all that is due: up to which instant, and how many
-    #: batches of jobs do not wait for it (see `epoch/emission_limit.py`)
+    #: where watermarks are limited, so that one epoch does not emit everything that is due: the highest instant, and
+    #: how many batches of jobs are one instant ahead of it (see `epoch/emission_limit.py`)
     watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    #: of replicated logs, the copy that everybody reads a partition's span from
+    #: of replicated logs, the copy that every replica reads a partition's span from
     copies: PerPartition = field(default_factory=dict)
 
     def spans_until(self, end: Offset) -> Iterator[tuple[str, Span]]:
-        """The spans that lie between this offset and a later one, each with its stream."""
+        """The spans between this offset and a later one, each with its stream."""
         for stream, reached in end.at.items():
             before, starts, copies = (part.get(stream, {}) for part in (self.at, end.starts, end.copies))
             for partition, offset in reached.items():
@@ -68,7 +68,7 @@ class Offset:
                     yield stream, Span(partition, start, offset, copies.get(partition))
 
     def is_at(self, other: Offset) -> bool:
-        """Whether the streams stand where they do at another offset: nothing is read in between, nor known anew."""
+        """Whether all streams are at the same position as at another offset: nothing is read in between."""
         return (
             self.at == other.at
             and self.finished == other.finished
@@ -77,8 +77,8 @@ class Offset:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As it lies on disk; what it names is shared with the offset, not copied."""
-        told: dict[str, Any] = {
+        """The JSON on disk; it shares its parts with the offset."""
+        body: dict[str, Any] = {
             "epoch": self.epoch,
             "at": self.at,
             "from": self.starts,
@@ -87,14 +87,14 @@ class Offset:
             "closed": self.closed,
         }
         if self.admitted_at is not None:
-            told["now"] = self.admitted_at
+            body["now"] = self.admitted_at
         optional = {
             "commands": self.commands,
             "begun_late": self.started_late,
             "upto": self.watermark_limits,
             "copies": self.copies,
         }
-        return told | {key: part for key, part in optional.items() if part}
+        return body | {key: part for key, part in optional.items() if part}
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Offset:
@@ -119,27 +119,27 @@ class Offset:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the state before an epoch had come to, where its epoch may be left out after a loss."""
+    """Watermarks and counters before an epoch that may be skipped after a loss of state."""
 
-    #: before which time nothing is taken in any more, per stream; None: no event yet
+    #: by stream, the time before which events are late; None: no event yet
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What an epoch consists of, and how its work is cut."""
+    """The plan of an epoch: what it reads, and how its work is divided."""
 
     start: Offset
     end: Offset
     slices: int = 0
     buckets: int = 0
-    maps: Maps | None = None
-    #: where not every epoch is durable: the checkpoint interval, in epochs
+    maps: BucketMaps | None = None
+    #: the checkpoint interval in epochs, where not every epoch is durable
     checkpoint_interval: int | None = None
-    #: where outputs may lose the epoch: what had been reached before it
+    #: the progress before the epoch, where outputs may lose it
     before: Progress | None = None
-    #: of the engine that wrote it; 0 where it has none
+    #: the generation of the engine that wrote it; 0 if it has none
     generation: int = 0
 
     @property
@@ -157,19 +157,19 @@ class EpochRecord:
         return json.dumps(self.to_json(), separators=(",", ":")).encode()
 
     def to_json(self) -> dict[str, Any]:
-        """As it lies on disk."""
-        told: dict[str, Any] = {"start": self.start.to_json(), "end": self.end.to_json()}
+        """The JSON on disk."""
+        body: dict[str, Any] = {"start": self.start.to_json(), "end": self.end.to_json()}
         optional = {"slices": self.slices, "buckets": self.buckets}
-        told |= {key: number for key, number in optional.items() if number}
+        body |= {key: number for key, number in optional.items() if number}
         if self.checkpoint_interval is not None:
-            told["checkpoint_every"] = self.checkpoint_interval
+            body["checkpoint_every"] = self.checkpoint_interval
         if self.before is not None:
-            told["before"] = {"watermarks": self.before.watermarks, "counters": self.before.counters}
+            body["before"] = {"watermarks": self.before.watermarks, "counters": self.before.counters}
         if self.maps is not None:
-            told["maps"] = self.maps.to_json()
+            body["maps"] = self.maps.to_json()
         if self.generation:
-            told["generation"] = self.generation
-        return told | {KEY: FORMAT}
+            body["generation"] = self.generation
+        return body | {KEY: FORMAT}
 
     @staticmethod
     def from_bytes(content: bytes, name: str = "an epoch record") -> EpochRecord:
@@ -190,7 +190,7 @@ class EpochRecord:
             Offset.from_json(body["end"]),
             _number(body.get("slices", 0)),
             _number(body.get("buckets", 0)),
-            None if maps is None else Maps.from_json(maps),
+            None if maps is None else BucketMaps.from_json(maps),
             None if every is None else _number(every),
             None if before is None else Progress(before["watermarks"], before["counters"]),
             _number(body.get("generation", 0)),

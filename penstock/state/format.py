@@ -1,7 +1,7 @@
 """The format of a state directory, and the refusal of one that a newer Penstock wrote.
 
 1    ids of operators are made of the names of classes
-2    ids are made of kinds; a manifest names the identity of each operator's state
+2    ids are made of kinds; a manifest has the identity of each operator's state
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 from penstock.errors import UserError
 
 FORMAT = 2
-#: the key under which files say their format; one that says none is of the first
+#: the key of the format in files; a file without it has format 1
 KEY = "format"
 
 
 def refuse_newer(what: str, content: dict[str, Any]) -> None:
-    """Raise if content that was read is of a format that this Penstock does not know."""
+    """Raise if the content of a file has a format that this Penstock does not know."""
     found = content.get(KEY, 1)
     if found > FORMAT:
         raise UserError(

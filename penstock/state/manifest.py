@@ -1,9 +1,8 @@
-"""Manifests: the list of runs that is the state after an epoch, and what else must survive one.
+"""Manifests: the list of runs that is the state after an epoch, and what else the next epoch needs.
 
-Receives the changes of all slices from the driver; hands the next epoch its starting point.
+The driver makes the next manifest of the changes of all slices, and `manifest_store` writes it.
 
-Guarantees: the manifest of an epoch is put in place by one atomic step and never replaced; a damaged one
-is detected. Only the driver writes manifests.
+Guarantees: a damaged manifest is detected by its checksum.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Collections = Mapping[str, Mapping[str, tuple[RunEntry, ...]]]
 class PartitionTime:
     """How far a partition has been read in event time: the highest seen, in microseconds (None: no event yet).
 
-    `ordinal` breaks ties of event time between partitions; it is given at first sight, for life.
+    `ordinal` breaks ties of event time between partitions; a partition has the same one for good.
     """
 
     ordinal: int
@@ -37,9 +36,9 @@ class PartitionTime:
 
 @dataclass(frozen=True)
 class StreamTime:
-    """The event time of one stream: its partitions and its watermark (nothing earlier can come).
+    """The event time of one stream: its partitions and its watermark.
 
-    `ahead`: of the lots that jobs are dealt out to, so many have told what ends one instant after the watermark.
+    `ahead`: so many batches of jobs have emitted what ends one instant after the watermark.
     """
 
     partitions: Mapping[str, PartitionTime] = field(default_factory=dict)
@@ -47,9 +46,9 @@ class StreamTime:
     ahead: int = 0
 
     @property
-    def decided(self) -> int | None:
-        """Before which time nothing is taken in any more: the watermark, or the instant after it once some of what
-        ends then was told."""
+    def late_before(self) -> int | None:
+        """The time before which events are late: the watermark, or the instant after it once some of what ends then was
+        emitted."""
         return self.watermark if self.watermark is None or not self.ahead else self.watermark + 1
 
 
@@ -57,18 +56,17 @@ class StreamTime:
 class Manifest:
     """The state after `epoch`; epoch -1 is the empty state before the first.
 
-    `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
-    `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
-    `gap`: where epochs were left out, how far the watermark of each stream had come by then: what is decided by it
-    before that has been told, or is lost. Of each state, by its id: `identities` says what tells it from others,
-    `versions` those of its form that are not the first, `jobs` the numbers of jobs that it belongs to, where they come
-    and go (see `continuity`). `format` is that of the file it was read from.
+    `last_results` has the last emitted result of each ranking (Arrow IPC, base64), with which emission on change
+    compares. `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
+    `gap`: if epochs were skipped, the watermark of each stream by then; results before it were emitted or are lost.
+    By id of each state: `identities`, `versions` of its form that are not the first, and `jobs`, the numbers of the
+    jobs that it belongs to, where jobs come and go (see `continuity`). `format` is that of the file it was read from.
     """
 
     epoch: int = -1
     collections: Collections = field(default_factory=dict)
     streams: Mapping[str, StreamTime] = field(default_factory=dict)
-    answers: Mapping[str, str] = field(default_factory=dict)
+    last_results: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     generation: int = 0
     gap: Mapping[str, int] = field(default_factory=dict)
@@ -81,7 +79,7 @@ class Manifest:
         return self.collections.get(operator, {}).get(collection, ())
 
     def runs(self) -> set[str]:
-        """The names of all runs this state needs."""
+        """The names of all runs of this state."""
         return {
             entry.name
             for group in self.collections.values()
@@ -98,12 +96,12 @@ class Manifest:
         }
         return sum(unique.values())
 
-    def advanced(self, epoch: int, changes: Iterable[tuple[str, str, Changes]], **parts: object) -> Manifest:
-        """The manifest of the next epoch: these changes (operator, collection, changes) and other parts applied."""
+    def advance(self, epoch: int, changes: Iterable[tuple[str, str, Changes]], **parts: object) -> Manifest:
+        """The manifest of the next epoch, with these changes (operator, collection, changes) and other parts."""
         collections = {op: dict(group) for op, group in self.collections.items()}
         for operator, name, change in changes:
             group = collections.setdefault(operator, {})
-            group[name] = applied(group.get(name, ()), change)
+            group[name] = apply_changes(group.get(name, ()), change)
         after = replace(self, epoch=epoch, collections=collections, **parts)  # type: ignore[arg-type]
         if not self.gap:
             return after
@@ -114,7 +112,7 @@ class Manifest:
         return replace(after, gap=ahead)
 
     def times_to_json(self) -> dict[str, object]:
-        """The streams' times and the counters, as JSON takes them."""
+        """The times of the streams and the counters, as JSON."""
         return {
             "streams": {
                 name: {
@@ -132,7 +130,7 @@ class Manifest:
 
     @staticmethod
     def times_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
-        """The parts of a manifest that `times_to_json` told."""
+        """The parts of a manifest that `times_to_json` returned."""
         streams = {
             name: StreamTime(
                 {pid: PartitionTime(*p) for pid, p in s["partitions"].items()},
@@ -152,7 +150,7 @@ class Manifest:
                 op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
                 for op, group in sorted(self.collections.items())
             },
-            "answers": dict(self.answers),
+            "answers": dict(self.last_results),
             **self.times_to_json(),
         }
         if self.gap:
@@ -170,7 +168,7 @@ class Manifest:
 
     @staticmethod
     def from_bytes(content: bytes) -> Manifest:
-        """The manifest that was written; ValueError if a byte of it is not as it was."""
+        """The manifest that was written; ValueError if any byte has changed."""
         text, _, check = content.rstrip(b"\n").rpartition(b"\n")
         if not check or zlib.crc32(text) != int(check, 16):
             raise ValueError("the checksum does not match")
@@ -185,7 +183,7 @@ class Manifest:
                 }
                 for op, group in body["collections"].items()
             },
-            answers=body["answers"],
+            last_results=body["answers"],
             generation=body.get("generation", 0),
             gap=body.get("gap", {}),
             identities=body.get("identities", {}),
@@ -196,11 +194,11 @@ class Manifest:
         )
 
 
-def applied(entries: tuple[RunEntry, ...], change: Changes) -> tuple[RunEntry, ...]:
-    """The entries of a collection after a slice's changes."""
+def apply_changes(entries: tuple[RunEntry, ...], change: Changes) -> tuple[RunEntry, ...]:
+    """The entries of a collection after the changes of a slice."""
     dropped: dict[str, frozenset[int]] = {}
     for run, buckets in change.dropped:
         dropped[run] = dropped.get(run, frozenset()) | buckets
-    kept = [entry.without(dropped[entry.name]) if entry.name in dropped else entry for entry in entries]
-    together = [entry for entry in kept if entry is not None] + list(change.added)
+    remaining = [entry.without(dropped[entry.name]) if entry.name in dropped else entry for entry in entries]
+    together = [entry for entry in remaining if entry is not None] + list(change.added)
     return tuple(sorted(together, key=lambda entry: entry.through))

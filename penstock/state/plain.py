@@ -1,15 +1,15 @@
-"""Plain Python values as bytes and back: what a state may be made of without the user writing a format for it.
+"""Encode plain Python values as bytes and decode them: the user's state that needs no format of its own.
 
-Receives None, booleans, whole numbers, floats, texts, bytes, dates and times, lists, tuples, dictionaries, sets, deques
-of these, Polars frames and NumPy arrays; hands bytes, and from them an equal value of the same types.
+Plain values are None, booleans, whole numbers, floats, texts, bytes, dates and times, lists, tuples, dictionaries, sets
+and deques of these, Polars frames and NumPy arrays. A decoded value is equal and has the same types.
 
-The bytes are a pickle, since states are written and read in every epoch and nothing else in Python is as fast. They
-name nothing but the types above, and a reader knows no others: bytes from anywhere can call and change nothing else.
-What is in a value twice is one object afterwards as it was before, so that a function which changes it in place does
-the same wherever epochs are cut.
+The bytes are a pickle, since state is written and read in every epoch and nothing else in Python is as fast. They name
+nothing but the types above, and the reader knows no others: bytes from anywhere can call and change nothing else. An
+object that is in a value twice is one object after decoding too, so a function that changes it in place does the same
+wherever epochs start and end. The bytes name this module, which therefore cannot be renamed.
 
-Does not guarantee: that bytes made by hand have no bytearray, and no class of those named here, deep inside; nor that
-such a class is refused by the writer after a value of it. To look for them would take longer than to read the rest.
+Does not guarantee: that bytes made by hand have no bytearray, and none of the classes named here, deep inside; nor that
+the writer refuses such a class after a value of it. Looking for them would take longer than to read the rest.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import polars as pl
 from penstock.errors import InternalError
 from penstock.state.ipc import from_stream, stream_bytes
 
-#: the last one that has no bytearrays and buffers of its own: so they are refused like all that is not named here
+#: the last protocol without bytearrays and buffers of its own, so that they are refused like all other types
 _PROTOCOL = 4
-#: how its bytes begin, and how those did that were JSON
-_BEGINS, _JSON = bytes((0x80, _PROTOCOL)), (b"\0", b"\1")
+#: the first bytes of this encoding, and of the former one in JSON
+_PREFIX, _JSON_PREFIXES = bytes((0x80, _PROTOCOL)), (b"\0", b"\1")
 
 
 def to_bytes(value: Any) -> bytes:
@@ -42,22 +42,26 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """The value that became these bytes."""
-    if data[:2] != _BEGINS:
-        raise _older() if data.startswith(_JSON) else _damaged("they begin otherwise")
+    """The value of these bytes."""
+    if data[:2] != _PREFIX:
+        raise (
+            _older_format_error()
+            if data.startswith(_JSON_PREFIXES)
+            else _damaged_error("they have another prefix")
+        )
     try:
         value = _Reader(io.BytesIO(data)).load()
     except MemoryError:
         raise
     except Exception as failure:  # bytes from anywhere may fail in any way
-        raise _damaged(f"{type(failure).__name__}: {failure}") from failure
-    if isinstance(value, _NO_VALUES):
-        raise _damaged(f"a {type(value).__qualname__} is not a plain value")
+        raise _damaged_error(f"{type(failure).__name__}: {failure}") from failure
+    if isinstance(value, _NOT_PLAIN):
+        raise _damaged_error(f"a {type(value).__qualname__} is not a plain value")
     return value
 
 
 class _Maker:
-    """Makes a value when it is read. Not a function, since those can be changed, and by the bytes that name them."""
+    """Makes a value when it is read. Not a function: bytes that name a function could change it."""
 
     __slots__ = ()
 
@@ -94,26 +98,26 @@ class _Zone(_Maker):
 
 
 _frame, _array, _zone = _MAKERS = _Frame(), _Array(), _Zone()
-#: written the way they say themselves
-_AS_THEY_ARE = (date, datetime, timedelta, timezone, Decimal, deque)
+#: classes that are pickled in their own way
+_SELF_PICKLING = (date, datetime, timedelta, timezone, Decimal, deque)
 _KNOWN: dict[tuple[str, str], Any] = {
-    **{(one.__module__, one.__qualname__): one for one in _AS_THEY_ARE},
+    **{(one.__module__, one.__qualname__): one for one in _SELF_PICKLING},
     **{(__name__, one.__reduce__()): one for one in _MAKERS},
 }
-#: what bytes could name, or hold, that is no value
-_NO_VALUES = (type, _Maker, bytearray)
+#: types that bytes could have as their value, but that are no plain values
+_NOT_PLAIN = (type, _Maker, bytearray)
 
 
 class _Writer(pickle.Pickler):
-    """Refuses what is not plain."""
+    """Refuses values that are not plain."""
 
-    #: of which class a value is being written: its class comes next, the first time
+    #: the class of the value being written: the pickler asks about the class next, the first time
     _of: type | None = None
 
     def reducer_override(self, obj: Any) -> Any:
-        """Asked about all but numbers, texts, bytes, lists, tuples, dictionaries and sets."""
+        """Called for all but numbers, texts, bytes, lists, tuples, dictionaries and sets."""
         kind = type(obj)
-        if kind in _AS_THEY_ARE:
+        if kind in _SELF_PICKLING:
             self._of = kind
             return NotImplemented
         if obj is self._of or isinstance(obj, _Maker):
@@ -128,7 +132,7 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Knows the plain types alone."""
+    """Knows only the plain types."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         try:
@@ -145,19 +149,19 @@ def _array_bytes(array: np.ndarray) -> bytes:
     return out.getvalue()
 
 
-def _older() -> InternalError:
+def _older_format_error() -> InternalError:
     return InternalError(
         "STATE_OF_OLDER_FORMAT",
         "the state of an operator was written by an older Penstock, in a format that this one does not read",
-        hint="Begin with an empty state directory, or go on with the Penstock that wrote this one.",
+        hint="Start with an empty state directory, or continue with the Penstock that wrote this one.",
     )
 
 
-def _damaged(why: str) -> InternalError:
+def _damaged_error(why: str) -> InternalError:
     return InternalError(
         "STATE_DAMAGED",
-        "the bytes of an operator's state are none that Penstock has written",
+        "the bytes of an operator's state were not written by Penstock",
         detail=why,
-        hint="If the operator had a serialize of its own, it needs the deserialize that goes with it; else begin with "
+        hint="If the operator had a serialize of its own, it needs the deserialize that goes with it; else start with "
         "an empty state directory.",
     )

@@ -1,13 +1,11 @@
-"""The file of a run: compressed, checksummed, readable whole or by rows.
+"""Write and read the file of a run: compressed, checksummed, readable whole or by rows.
 
-Receives Arrow tables; hands frames. The file: ``PSRUN2\\n``, a 4-byte header length, a JSON header, an Arrow IPC file
-(lz4) in batches of some ten thousand rows whose sizes the header tells, the CRC-32 of every 256 KB so far, the CRC-32
-of these and their number (4 bytes each).
+The file has ``PSRUN2\\n``, a 4-byte header length, a JSON header, an Arrow IPC file (lz4) in batches of some ten
+thousand rows whose sizes are in the header, the CRC-32 of each 256 KB so far, the CRC-32 of these, and their number
+(4 bytes each). So a reader of some rows reads and checks only the blocks that they are in. A file that starts with
+``PSRUN1\\n`` has one CRC-32 of everything before it at its end, and is read whole.
 
-So a reader of some rows reads and checks only the blocks they lie in. A file that begins with ``PSRUN1\\n`` has one
-CRC-32 of everything before it at its end, and is read whole.
-
-Guarantees: a file becomes visible under its name only whole; whatever is read of it is as it was written.
+Guarantees: a file becomes visible under its name only whole; all that is read of it is as it was written.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from penstock.state.ipc import from_batches, from_file, write_compressed
 _MAGIC, _WHOLE_ONLY = b"PSRUN2\n", b"PSRUN1\n"
 #: rows that are compressed together
 BATCH_ROWS = 32_768
-#: bytes that are checked together
+#: bytes that share a checksum
 BLOCK = 1 << 18
 #: (first row, how many), ascending and apart from each other
 Ranges = tuple[tuple[int, int], ...]
@@ -46,7 +44,7 @@ def write_run(
     synced: bool = True,
     within: Path | None = None,
 ) -> int:
-    """Write a run file; returns its size. Not `synced`, it is yet to be brought to disk. `within` must be there."""
+    """Write a run file; returns its size. If not `synced`, the caller syncs it. The directory `within` must exist."""
     if within is not None and not within.is_dir():
         raise state_gone_error(within)
     sizes = [batch.num_rows for batch in table.to_batches(max_chunksize=BATCH_ROWS)]
@@ -69,7 +67,7 @@ def write_run(
 
 
 class _Checked:
-    """A file that knows how much was written to it, and the CRC-32 of its blocks: the sink of an Arrow writer."""
+    """A file that counts what is written to it and has the CRC-32 of its blocks: the target of an Arrow writer."""
 
     closed = False
 
@@ -97,7 +95,7 @@ class _Checked:
         return struct.pack(f">{len(blocks)}I", *blocks)
 
     def flush(self) -> None:
-        """Whoever opened the file flushes it."""
+        """Does nothing: the opener of the file flushes it."""
 
 
 def read_run(path: Path) -> pl.DataFrame:
@@ -106,7 +104,7 @@ def read_run(path: Path) -> pl.DataFrame:
 
 
 def check_run(path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
-    """The header and the rows of a run file; raises if one byte of it is not as it was written."""
+    """The header and the rows of a run file; raises if any byte has changed."""
     try:
         content = path.read_bytes()
     except OSError as failure:
@@ -131,21 +129,21 @@ def check_run(path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
 def _sums(
     path: Path, tail: bytes | memoryview, size: int, read: Callable[[int, int], bytes | memoryview]
 ) -> tuple[int, tuple[int, ...]]:
-    """Where the blocks of a file end, and their checksums, which are checked themselves."""
+    """The end of the blocks of a file, and their checksums, which are checked themselves."""
     check, count = struct.unpack(">II", tail)
     end = size - 8 - 4 * count
     if end < len(_MAGIC) + 4 or count != -(-end // BLOCK):
         raise damaged_run_error(path, "its checksums do not fit its length")
     sums = read(4 * count, end)
     if zlib.crc32(sums) != check:
-        raise damaged_run_error(path, "its checksums are not as they were")
+        raise damaged_run_error(path, "its checksums do not match their own checksum")
     return end, struct.unpack(f">{count}I", sums)
 
 
 def _check(path: Path, block: bytes | memoryview, number: int, sum_: int) -> None:
     if zlib.crc32(block) != sum_:
         raise damaged_run_error(
-            path, f"its checksum does not match: the bytes from {number * BLOCK} on are not as they were"
+            path, f"its checksum does not match: the bytes from {number * BLOCK} on have changed"
         )
 
 
@@ -163,7 +161,7 @@ def read_rows(path: Path, ranges: Ranges) -> tuple[pl.DataFrame, int]:
 
 
 class _Blocks:
-    """A run file of which only what is asked for is read, and checked."""
+    """A run file of which only the requested blocks are read and checked."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self._path, self._handle = path, handle
@@ -179,12 +177,12 @@ class _Blocks:
         (length,) = struct.unpack(">I", self.between(len(_MAGIC), len(_MAGIC) + 4))
         at = len(_MAGIC) + 4
         header = json.loads(self.between(at, at + length))
-        source = pa.PythonFile(_From(self, at + length, self._end), "r")
+        source = pa.PythonFile(_ArrowPart(self, at + length, self._end), "r")
         with pa.ipc.open_file(source) as reader:
             return from_batches(reader.schema, list(_cut(reader, header["batches"], ranges))).rechunk()
 
     def between(self, start: int, end: int) -> bytes:
-        """Bytes of the file, checked."""
+        """Bytes of the file, from checked blocks."""
         first, last = start // BLOCK, max(start, end - 1) // BLOCK
         joined = b"".join(self._block(number) for number in range(first, last + 1))
         return joined[start - first * BLOCK : end - first * BLOCK]
@@ -202,7 +200,7 @@ class _Blocks:
 
 
 def _cut(reader: Any, sizes: list[int], ranges: Ranges) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges, batch after batch; a batch is unpacked once for ranges that follow each other."""
+    """The rows of the ranges, batch after batch; consecutive ranges decompress a batch once."""
     ends = np.cumsum(sizes)
     last: tuple[int, pa.RecordBatch] | None = None
     for start, count in ranges:
@@ -216,7 +214,7 @@ def _cut(reader: Any, sizes: list[int], ranges: Ranges) -> Iterator[pa.RecordBat
             start, count, number = start + taken, count - taken, number + 1
 
 
-class _From:
+class _ArrowPart:
     """The Arrow file inside a run file, as a file of its own."""
 
     closed = False
@@ -244,11 +242,11 @@ class _From:
         return True
 
     def close(self) -> None:
-        """Whoever opened the file closes it."""
+        """Does nothing: the opener of the file closes it."""
 
 
 def places_in(wider: Ranges, ranges: Ranges) -> Ranges | None:
-    """Where the rows of some ranges lie among those of wider ones; None if some of them are not there."""
+    """The positions of the rows of some ranges among those of wider ranges; None if those lack some of them."""
     found, before = [], 0
     rest = list(ranges)
     for start, count in wider:
@@ -266,7 +264,7 @@ def _unreadable(path: Path, failure: OSError) -> InternalError | ExternalError:
 
 
 def damaged_run_error(path: Path, why: str) -> InternalError:
-    """The error of a run that is not as it was written."""
+    """The error for a run that has changed since it was written."""
     return InternalError(
         "STATE_DAMAGED",
         f"the run {path.parent.name}/{path.name} of the state is damaged",
@@ -277,11 +275,11 @@ def damaged_run_error(path: Path, why: str) -> InternalError:
 
 
 def unwritable_error(path: Path, failure: OSError) -> ExternalError:
-    """The error of a state write that failed; the epoch is not committed and runs again after a restart."""
+    """The error for a failed write of state; the epoch is not committed and is repeated after a restart."""
     full = failure.errno in (28, 122)
     return ExternalError(
         "STATE_DISK_FULL" if full else "STATE_UNWRITABLE",
         "the state directory has no room left" if full else "the state directory cannot be written",
         detail=f"{os.strerror(failure.errno or 0)}: {path}",
-        hint="Nothing is lost: make room or mend the permissions and start again; the epoch is repeated.",
+        hint="Nothing is lost: make room or fix the permissions and start again; the epoch is repeated.",
     )

@@ -27,7 +27,7 @@ from penstock.epoch.task import StatePlace
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
@@ -159,7 +159,7 @@ def run_inline(
     buckets: int = 64,
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
-    remap: Callable[[int, Maps], Change | None] | None = None,
+    remap: Callable[[int, BucketMaps], Change | None] | None = None,
     fence: Fence | None = None,
     checkpoint_every: int = 1,
     closing: Closing | None = None,

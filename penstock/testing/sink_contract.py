@@ -36,7 +36,7 @@ import pytest
 
 from penstock.errors import ExternalError
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 
 Make = Callable[[Path], Sink]
 
@@ -251,7 +251,8 @@ def _rows(epoch: int, count: int) -> pl.DataFrame:
 def _comparable(rows: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows in their JSON form, so that sinks with fewer types can be compared."""
     return [
-        {name: _decoded(value) for name, value in row.items()} for row in portable(rows).iter_rows(named=True)
+        {name: _decoded(value) for name, value in row.items()}
+        for row in to_portable(rows).iter_rows(named=True)
     ]
 
 

@@ -146,7 +146,7 @@ def owned(engine: Engine, executor: str) -> dict[str, int]:
     """How many buckets of each sub-query an executor has."""
     maps = engine.maps
     assert maps is not None
-    places = [None if place is None else place.executor for place in maps.places]
+    places = [None if place is None else place.executor for place in maps.locations]
     return {sub: sum(places[slice_] == executor for slice_ in maps.of(sub)) for sub in engine.plan.stages}
 
 

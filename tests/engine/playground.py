@@ -18,7 +18,7 @@ from penstock.epoch.task_work import TaskWork, Work
 from penstock.query.compile import forms
 from penstock.query.physical import Plan
 from penstock.scaling.settings import ElasticSettings
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 
 BUCKETS = 16
 PLAN = forms(
@@ -40,7 +40,7 @@ SETTINGS = ElasticSettings(
 
 
 def report(
-    number: int, maps: Maps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
+    number: int, maps: BucketMaps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
 ) -> EpochReport:
     """An epoch whose work lies evenly on all buckets."""
     slices = set(maps.of(sub))
@@ -72,11 +72,11 @@ class Playground:
 
     tmp: Path
     now: float = 0.0
-    workers_: dict[str, tuple[Worker, Place]] = field(default_factory=dict)
+    workers_: dict[str, tuple[Worker, ExecutorLocation]] = field(default_factory=dict)
     most: int = 4
     wanted: list[int] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
-    maps: Maps = field(default_factory=lambda: evenly(BUCKETS, 1))
+    maps: BucketMaps = field(default_factory=lambda: even_maps(BUCKETS, 1))
     backlog: int = 0
     deaf: bool = False
     failing: bool = False
@@ -84,7 +84,7 @@ class Playground:
     slow: bool = False
     under_way: list[tuple[moves.Change, Future[moves.Moved]]] = field(default_factory=list)
     plan: Plan = PLAN
-    greeted: list[Place] = field(default_factory=list)
+    greeted: list[ExecutorLocation] = field(default_factory=list)
     #: cleared, greetings do not come to an end
     greets: threading.Event = field(default_factory=threading.Event)
     epoch: int = 0
@@ -105,9 +105,9 @@ class Playground:
         )
 
     def come(self, name: str) -> None:
-        self.workers_[name] = (Worker(name, 1), Place("here", name))
+        self.workers_[name] = (Worker(name, 1), ExecutorLocation("here", name))
 
-    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+    def workers(self) -> Mapping[str, tuple[Worker, ExecutorLocation]]:
         return dict(self.workers_)
 
     def request(self, total: int) -> bool:
@@ -119,7 +119,7 @@ class Playground:
         for name in executors:
             self.workers_.pop(name, None)
 
-    def greet(self, place: Place, cores: int, there: Callable[[], bool]) -> None:
+    def greet(self, place: ExecutorLocation, cores: int, there: Callable[[], bool]) -> None:
         self.greets.wait()
         if there():
             self.greeted.append(place)
@@ -137,7 +137,7 @@ class Playground:
         for change, ticket in under_way:
             if ticket.set_running_or_notify_cancel():
                 if not self.failing:
-                    self.maps = change.maps.checked(BUCKETS)
+                    self.maps = change.maps.check(BUCKETS)
                 report = moves.Moved(not self.failing, 1, "immediate", "because", 0)
                 ticket.set_result(replace(report, pause_seconds=0.5, read_rate=200e6))
 
@@ -153,7 +153,7 @@ class Playground:
     def owners(self) -> set[str]:
         """Who works on some bucket."""
         slices = {slice_ for owners in resolved(self.maps, self.plan).values() for slice_ in owners}
-        return {str(getattr(self.maps.place_of(slice_), "executor", None)) for slice_ in slices}
+        return {str(getattr(self.maps.location_of(slice_), "executor", None)) for slice_ in slices}
 
 
 def overload(playground: Playground, times: int = 8) -> None:

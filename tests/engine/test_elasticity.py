@@ -15,7 +15,7 @@ from penstock.epoch.message import Message, ScanReport, open_message
 from penstock.epoch.report import SCAN
 from penstock.epoch.task_work import tasks_of
 from penstock.scaling.record import Outcome
-from penstock.state.bucket_map import Place, evenly
+from penstock.state.bucket_map import ExecutorLocation, even_maps
 from tests.engine.playground import BUCKETS, SUB, Playground, overload, report
 
 
@@ -37,7 +37,7 @@ def test_work_that_piles_up_brings_executors_and_they_get_buckets_once_they_are_
     assert playground.wanted[-1] > 1
     playground.come("2")
     playground.turn(busy=2.0)
-    assert playground.greeted == [Place("here", "2")]
+    assert playground.greeted == [ExecutorLocation("here", "2")]
     for name in range(3, playground.wanted[-1] + 1):
         playground.come(str(name))
     playground.turn(busy=2.0, times=4)
@@ -58,7 +58,7 @@ def test_one_that_dies_while_it_is_greeted_keeps_nobody_waiting(playground: Play
     assert playground.loop.rehearsing == ("3",)
     playground.greets.set()
     playground.turn(busy=2.0, times=2)
-    assert playground.greeted == [Place("here", "3")], "there was nobody left to greet"
+    assert playground.greeted == [ExecutorLocation("here", "3")], "there was nobody left to greet"
     assert "3" in playground.loop.placement
 
 
@@ -125,7 +125,7 @@ def test_buckets_that_were_moved_meanwhile_do_not_go_back(playground: Playground
     del playground.workers_["2"]
     playground.turn()
     playground.come("3")
-    playground.maps = playground.maps.moved(None, {0: 5})  # by somebody else
+    playground.maps = playground.maps.with_owners(None, {0: 5})  # by somebody else
     playground.turn(times=3)
     assert playground.loop.placement == ("1", "3")
     assert playground.maps.of(SUB) != before
@@ -208,7 +208,7 @@ def test_a_stray_that_has_gone_is_forgotten(playground: Playground) -> None:
 
 
 def test_a_period_without_epochs_keeps_what_waits_and_who_owns_what() -> None:
-    maps = evenly(BUCKETS, 2)
+    maps = even_maps(BUCKETS, 2)
     made = snapshot(
         10.0,
         2.0,
@@ -230,7 +230,7 @@ def test_a_period_without_epochs_keeps_what_waits_and_who_owns_what() -> None:
 def test_a_meter_that_nobody_asks_does_not_grow() -> None:
     meter = Meter(dict, 1.0)
     for number in range(1_000):
-        meter.add(report(number, evenly(BUCKETS, 1)))
+        meter.add(report(number, even_maps(BUCKETS, 1)))
     assert len(meter._reports) <= 256
     assert all(not one.rows for one in meter._reports)
 
@@ -243,7 +243,7 @@ def test_decisions_are_kept_as_lines(playground: Playground) -> None:
 
 
 def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> None:
-    maps = evenly(BUCKETS, 2)
+    maps = even_maps(BUCKETS, 2)
     made = snapshot(
         10.0,
         2.0,
@@ -292,7 +292,7 @@ def test_an_engine_without_events_is_measured_as_it_is(playground: Playground) -
 
 
 def test_what_an_epoch_takes_anyhow_is_told_apart() -> None:
-    maps = evenly(BUCKETS, 1)
+    maps = even_maps(BUCKETS, 1)
     # half a second an epoch and a millisecond an event, a tenth of it again in the scan
     reports = [report(at, maps, events=n, seconds=0.5 + n / 1_000) for at, n in enumerate([100, 400, 100])]
     made = snapshot(10.0, 4.0, reports, [Worker("1", 1)], ["1"], Waiting({}, {"clicks": 0}), 1.0)
@@ -303,7 +303,7 @@ def test_what_an_epoch_takes_anyhow_is_told_apart() -> None:
 
 def test_the_processor_of_one_that_never_had_a_task_is_not_known(playground: Playground) -> None:
     workers = [Worker("1", 1), Worker("2", 1), Worker("3", 1, memory=5.0)]
-    maps = evenly(BUCKETS, 1)
+    maps = even_maps(BUCKETS, 1)
     made = snapshot(10.0, 2.0, [report(1, maps)], workers, ["1"], Waiting({}, {}), 1.0)
     assert made.fleet.cpu[0] > 0
     assert math.isnan(made.fleet.cpu[1])
@@ -334,7 +334,7 @@ def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
 
 def test_the_memory_of_executors_is_remembered_while_nothing_runs_there_and_forgotten_with_them() -> None:
     meter = Meter(dict, 1.0)
-    one = report(1, evenly(BUCKETS, 1))
+    one = report(1, even_maps(BUCKETS, 1))
     meter.add(replace(one, tasks=(replace(one.tasks[0], memory={10: (500, 20)}),)))
     workers = [Worker("1", 1), Worker("2", 1)]
     assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from penstock.engine.executor_maps import adopted, renumbered
 from penstock.epoch.map_rules import moving, resolved
 from penstock.scaling.measurements import VACANT
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from tests.engine.playground import BUCKETS, PLAN, SUB
 
 
-def seats(placement: list[str]) -> list[Place | None]:
-    return [None if name == VACANT else Place("here", name) for name in placement]
+def seats(placement: list[str]) -> list[ExecutorLocation | None]:
+    return [None if name == VACANT else ExecutorLocation("here", name) for name in placement]
 
 
-def owners(maps: Maps, placement: list[str]) -> list[str]:
+def owners(maps: BucketMaps, placement: list[str]) -> list[str]:
     """The executor of each bucket of the one sub-query there is."""
     return [placement[slice_] for slice_ in resolved(maps, PLAN)[SUB]]
 
@@ -29,20 +29,20 @@ placements = st.lists(st.sampled_from(["1", "2", "3", "4", VACANT]), min_size=1,
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Maps, list[str]]:
+def situations(draw: st.DrawFn) -> tuple[BucketMaps, list[str]]:
     placement = draw(placements)
     slices = st.integers(0, len(placement) - 1)
-    maps = Maps(tuple(draw(st.lists(slices, min_size=BUCKETS, max_size=BUCKETS))))
+    maps = BucketMaps(tuple(draw(st.lists(slices, min_size=BUCKETS, max_size=BUCKETS))))
     if draw(st.booleans()):
         own = draw(st.lists(slices, min_size=BUCKETS, max_size=BUCKETS))
         maps = replace(maps, operators={SUB: tuple(own)})
-    return maps.placed(seats(placement)), placement
+    return maps.with_locations(seats(placement)), placement
 
 
 @settings(deadline=None)
 @given(situations(), st.sets(st.sampled_from("1234")))
 def test_only_the_buckets_of_those_that_are_gone_move(
-    situation: tuple[Maps, list[str]], leaving: set[str]
+    situation: tuple[BucketMaps, list[str]], leaving: set[str]
 ) -> None:
     maps, placement = situation
     after = adopted(maps, PLAN, placement, leaving)
@@ -53,7 +53,7 @@ def test_only_the_buckets_of_those_that_are_gone_move(
 @settings(deadline=None)
 @given(situations(), st.sets(st.sampled_from("1234")))
 def test_sub_queries_to_come_are_spread_over_all_that_stay(
-    situation: tuple[Maps, list[str]], leaving: set[str]
+    situation: tuple[BucketMaps, list[str]], leaving: set[str]
 ) -> None:
     maps, placement = situation
     after = adopted(maps, PLAN, placement, leaving)
@@ -66,7 +66,7 @@ def test_sub_queries_to_come_are_spread_over_all_that_stay(
 @settings(deadline=None)
 @given(situations())
 def test_slices_that_nobody_has_are_left_out_and_no_bucket_moves(
-    situation: tuple[Maps, list[str]],
+    situation: tuple[BucketMaps, list[str]],
 ) -> None:
     maps, placement = situation
     maps = adopted(maps, PLAN, placement)
@@ -77,10 +77,10 @@ def test_slices_that_nobody_has_are_left_out_and_no_bucket_moves(
         left = [placement[slice_] for slice_ in found.kept]
         assert VACANT not in left
         assert owners(found.maps, left) == owners(maps, placement)
-        assert list(found.maps.places) == seats(left)
+        assert list(found.maps.locations) == seats(left)
         assert moving(PLAN, {}, maps, found.maps).count == 0
 
 
 def test_a_bucket_on_a_vacant_slice_keeps_the_numbers() -> None:
-    maps = evenly(BUCKETS, 4)
+    maps = even_maps(BUCKETS, 4)
     assert renumbered(maps, ["1", VACANT, VACANT, VACANT]) is None

@@ -197,7 +197,7 @@ def test_a_sub_query_that_comes_after_growth_begins_on_all_executors(playground:
     for name in range(2, playground.wanted[-1] + 1):
         playground.come(str(name))
     playground.turn(busy=2.0, times=4)
-    there = {str(getattr(playground.maps.place_of(s), "executor", "")) for s in playground.maps.of("new")}
+    there = {str(getattr(playground.maps.location_of(s), "executor", "")) for s in playground.maps.of("new")}
     assert there == set(playground.workers_)
     assert SUB in playground.maps.operators
     assert len(playground.maps.of("new")) == BUCKETS

@@ -216,7 +216,7 @@ def test_an_output_that_is_added_needs_the_flag_and_drops_nothing(
 def test_the_last_answer_of_a_ranking_that_changed_is_dropped(tmp_path: Path) -> None:
     one = App(tmp_path / "other", ListLog({"p": lines(90)}, finished=False))
     one.run(gap=None, top=1)
-    assert StateDirectory(one.state).manifests.latest().answers.keys() == {"totals"}
+    assert StateDirectory(one.state).manifests.latest().last_results.keys() == {"totals"}
     error = refused(lambda: one.run(gap=None, top=2))
     assert "dropped: out-totals" in str(error.detail)
     one.log.finish()
@@ -259,7 +259,7 @@ def test_state_of_another_version_is_refused(app: App, of: type, monkeypatch: py
     error = refused(app.run)
     assert error.condition == "OPERATOR_STATE_OF_OTHER_VERSION"
     assert TOTALS in str(error)
-    assert "it is version 1, this Penstock knows version 2" in str(error.detail)
+    assert "is version 1, this Penstock reads version 2" in str(error.detail)
 
 
 def test_state_of_a_newer_version_is_refused_too(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_state_of_a_newer_version_is_refused_too(app: App, monkeypatch: pytest.M
         app.run()
     assert StateDirectory(app.state).manifests.latest().versions == {SESSIONS: {"session-window": 3}}
     error = refused(app.run)
-    assert "it is version 3, this Penstock knows version 1" in str(error.detail)
+    assert "is version 3, this Penstock reads version 1" in str(error.detail)
 
 
 def test_state_of_a_version_that_the_operator_reads_is_kept(

@@ -23,7 +23,7 @@ from penstock.epoch.migration_cost import Rules
 from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.query.compile import compiled
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
 from tests.operators.custom_operators import TOTALS, Totals
@@ -38,9 +38,9 @@ from tests.operators.harness import (
     in_any_order,
 )
 
-PLACES = (Place("here", "0"), Place("here", "1"), Place("there", "2"))
+PLACES = (ExecutorLocation("here", "0"), ExecutorLocation("here", "1"), ExecutorLocation("there", "2"))
 #: (epoch, change of the maps in force then)
-Wish = tuple[int, Callable[[Maps], Change]]
+Wish = tuple[int, Callable[[BucketMaps], Change]]
 
 
 class Killed(BaseException):
@@ -159,7 +159,7 @@ def wishes(draw: st.DrawFn) -> list[Wish]:
         own = draw(st.dictionaries(st.sampled_from(names), owners, max_size=3))
         places = draw(st.just(()) | st.lists(place, min_size=5, max_size=5).map(tuple))
         protocol = draw(st.sampled_from([None, "immediate", "warm", "recreate"]))
-        found.append((at, lambda _, a=default, b=own, c=places, d=protocol: Change(Maps(a, b, c), d)))
+        found.append((at, lambda _, a=default, b=own, c=places, d=protocol: Change(BucketMaps(a, b, c), d)))
     return found
 
 

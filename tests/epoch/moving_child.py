@@ -13,7 +13,7 @@ from penstock.epoch.migration import Change
 from penstock.epoch.runner import EpochReport
 from penstock.settings import Settings
 from penstock.spark.session import session
-from penstock.state.bucket_map import Place, evenly
+from penstock.state.bucket_map import ExecutorLocation, even_maps
 from penstock.testing.list_log import ListLog
 from tests import golden_query as golden
 
@@ -60,13 +60,13 @@ def main(folder: Path) -> None:
         spark=spark_settings,
     )
     engine = Engine(build(folder / "out"), settings, session(settings, folder / "spark.log"))
-    first, second = (Place("127.0.0.1", number) for number in "01")
-    one, both = evenly(BUCKETS, 2, [first, first]), evenly(BUCKETS, 2, [first, second])
+    first, second = (ExecutorLocation("127.0.0.1", number) for number in "01")
+    one, both = even_maps(BUCKETS, 2, [first, first]), even_maps(BUCKETS, 2, [first, second])
     wishes = {
         1: Change(one),
         2: Change(both, "warm"),
-        5: Change(one.moved(None, {7: 2, 40: 2}).placed([first, first, second]), "immediate"),
-        7: Change(both.placed([second, first])),
+        5: Change(one.with_owners(None, {7: 2, 40: 2}).with_locations([first, first, second]), "immediate"),
+        7: Change(both.with_locations([second, first])),
     }
     told = open(folder / "told.jsonl", "a")  # noqa: SIM115 - open until the process dies
 
@@ -77,7 +77,7 @@ def main(folder: Path) -> None:
         line = {
             "epoch": report.epoch,
             "ran": ran,
-            "places": [None if place is None else place.executor for place in report.maps.places],
+            "places": [None if place is None else place.executor for place in report.maps.locations],
             "moved": None if moved is None else [moved.protocol, moved.done, moved.buckets, moved.reason],
         }
         print(json.dumps(line), file=told, flush=True)

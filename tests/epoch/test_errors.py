@@ -24,7 +24,7 @@ from penstock.epoch.program import Fixed
 from penstock.errors import ExternalError, InternalError, UserError
 from penstock.query.compile import compiled
 from penstock.settings import Settings
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 from penstock.testing import ListSink, run_inline
 from penstock.testing.inline import InlineEngine
 from tests.epoch.map_changes import Killed, dying_at, steady
@@ -45,7 +45,7 @@ def short() -> Iterator[Path]:
 
 def test_an_engine_that_has_not_begun_has_no_maps_to_change(state: Path) -> None:
     with pytest.raises(InternalError, match="NOT_RUNNING"):
-        Engine(app(), Settings(state=state, master="inline")).remap(Change(Maps((0,) * 64, {}, ())))
+        Engine(app(), Settings(state=state, master="inline")).remap(Change(BucketMaps((0,) * 64, {}, ())))
 
 
 def test_the_number_of_buckets_is_fixed_for_the_life_of_a_state(state: Path) -> None:

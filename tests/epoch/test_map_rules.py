@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.epoch.map_rules import moving, resolved
 from penstock.errors import UserError
 from penstock.query.compile import compiled
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
 from penstock.state.run import Piece, RunEntry
@@ -33,20 +33,20 @@ A, B, C = PLACES
 
 
 def test_maps_are_told_as_they_are() -> None:
-    maps = evenly(8, 3, [A, None, B]).moved("sub", {0: 2, 7: 0})
+    maps = even_maps(8, 3, [A, None, B]).with_owners("sub", {0: 2, 7: 0})
     assert maps.default == (0, 0, 0, 1, 1, 1, 2, 2)
     assert maps.of("sub") == (2, 0, 0, 1, 1, 1, 2, 0)
     assert maps.of("another") == maps.default
     assert maps.slices == 3
-    assert [maps.place_of(slice_) for slice_ in range(4)] == [A, None, B, None]
-    assert Maps.from_json(json.loads(json.dumps(maps.to_json()))) == maps
-    assert evenly(4, 9).slices == 4, "no more slices than buckets"
+    assert [maps.location_of(slice_) for slice_ in range(4)] == [A, None, B, None]
+    assert BucketMaps.from_json(json.loads(json.dumps(maps.to_json()))) == maps
+    assert even_maps(4, 9).slices == 4, "no more slices than buckets"
 
 
 def test_maps_that_cannot_be_are_refused() -> None:
-    for bad in (Maps((0,) * 7), Maps((0,) * 7 + (-1,)), Maps((0,) * 8, {"sub": (0, 1)})):
+    for bad in (BucketMaps((0,) * 7), BucketMaps((0,) * 7 + (-1,)), BucketMaps((0,) * 8, {"sub": (0, 1)})):
         with pytest.raises(UserError) as refused:
-            bad.checked(8)
+            bad.check(8)
         assert refused.value.condition == "BAD_BUCKET_MAP"
 
 
@@ -56,7 +56,7 @@ def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
     assert together, "a query in which rows stay in their slice"
     first, second = together[0][:2]
     for named in (first, second):
-        owners = resolved(evenly(8, 2).moved(named, {0: 1}), plan)
+        owners = resolved(even_maps(8, 2).with_owners(named, {0: 1}), plan)
         assert owners[first] == owners[second] == (1, 0, 0, 0, 1, 1, 1, 1)
 
 
@@ -68,21 +68,21 @@ def test_what_moves_is_what_another_executor_has_to_read() -> None:
         RunEntry("b", 2, 10, 500, {1: (0, 5), 3: (5, 5)}),
         RunEntry("c", 2, 10, 70, {3: (0, 10)}),
     )
-    before = Maps((0, 0, 1, 1), places=(A, B))
-    found = moving(plan, {sub: {"open": runs}}, before, before.moved(sub, {1: 1}))
+    before = BucketMaps((0, 0, 1, 1), locations=(A, B))
+    found = moving(plan, {sub: {"open": runs}}, before, before.with_owners(sub, {1: 1}))
     assert found.buckets == {sub: frozenset({1})}
     some = Piece("a", ((5, 5),))
     assert found.wanted == {B: {some: 500, Piece("b"): 500}}, (
         "the third run was there; half of the first is read"
     )
-    elsewhere = moving(plan, {sub: {"open": runs}}, before, before.placed([A, C]))
+    elsewhere = moving(plan, {sub: {"open": runs}}, before, before.with_locations([A, C]))
     assert elsewhere.wanted[C] == {Piece("b", ((5, 5),)): 250, Piece("c"): 70}
     assert elsewhere.count == 2 * len(plan.families)
-    swapped = Maps((1, 1, 0, 0), places=(B, A))
+    swapped = BucketMaps((1, 1, 0, 0), locations=(B, A))
     assert moving(plan, {sub: {"open": runs}}, before, swapped).count == 0, (
         "other numbers, the same executors"
     )
-    unknown = moving(plan, {sub: {"open": runs}}, Maps((0, 0, 1, 1)), Maps((0, 1, 1, 1)))
+    unknown = moving(plan, {sub: {"open": runs}}, BucketMaps((0, 0, 1, 1)), BucketMaps((0, 1, 1, 1)))
     assert unknown.wanted == {None: {some: 500, Piece("b"): 500, Piece("c"): 70}}, (
         "nobody knows what lies where"
     )
@@ -114,18 +114,20 @@ def test_the_record_of_an_epoch_says_its_maps_and_a_repeated_one_may_have_others
     cutting = map_changes.every(10)
     wish: Wish = (
         2,
-        lambda maps: map_changes.Change(maps.moved(None, {0: 4, 5: 3}).placed([A, B, None, C, A])),
+        lambda maps: map_changes.Change(
+            maps.with_owners(None, {0: 4, 5: 3}).with_locations([A, B, None, C, A])
+        ),
     )
     with map_changes.dying_at("gathered", 3) as died, pytest.raises(map_changes.Killed):
         life(build(history, cutting, sinks), state / "moved", wishes=[wish])
     assert died == [("gathered", 3)]
     folder = state / "moved" / "state" / "epochs"
     recorded = [
-        Maps.from_json(json.loads(file.read_text())["maps"]) for file in sorted(folder.glob("*.json"))
+        BucketMaps.from_json(json.loads(file.read_text())["maps"]) for file in sorted(folder.glob("*.json"))
     ]
     assert [maps.version for maps in recorded] == [0, 0, 1, 1]
     assert recorded[3].default == (4, 0, 0, 0, 1, 3, 1, 1)
-    assert recorded[3].place_of(4) == Place("here", "0")
+    assert recorded[3].location_of(4) == ExecutorLocation("here", "0")
     reports = life(build(history, cutting, sinks), state / "moved", slices=3)
     assert reports[0].epoch == 3
     assert reports[0].maps is not None
@@ -139,7 +141,7 @@ def test_slices_without_a_bucket_of_any_operator_have_nothing_to_do(state: Path)
     sinks: dict[str, map_changes.ListSink] = {}
     history = map_changes.steady(40)
     life(build(history, STRAIGHT, straight), state / "straight", slices=1)
-    lonely = Maps((9,) * BUCKETS)
+    lonely = BucketMaps((9,) * BUCKETS)
     reports = life(
         build(history, map_changes.every(7), sinks),
         state / "moved",

@@ -32,8 +32,8 @@ from penstock.operators.job_windows import (
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import TimeWindow
 from penstock.query.compile import compiled
-from penstock.state import run as run_module
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state import run_store as run_module
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.manifest import Manifest
 from penstock.state.run import Piece
 from penstock.state.run_file import Ranges, read_rows, read_run
@@ -44,8 +44,8 @@ from tests.epoch.map_changes import PLACES, Killed, Wish, build, dying_at, every
 from tests.operators.harness import BUCKETS, STRAIGHT, events_stream, fast_directory, modestly
 
 A, B, _ = PLACES
-AT_A = evenly(BUCKETS, 1, [A])
-AT_BOTH = evenly(BUCKETS, 2, [A, B])
+AT_A = even_maps(BUCKETS, 1, [A])
+AT_BOTH = even_maps(BUCKETS, 2, [A, B])
 HISTORY, CUTTING = steady(44, users=30), every(4)
 
 
@@ -56,7 +56,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return rows_of(sinks)
 
 
-def to(maps: Maps, protocol: Protocol | None = None) -> Any:
+def to(maps: BucketMaps, protocol: Protocol | None = None) -> Any:
     return lambda _: Change(maps, protocol)
 
 
@@ -145,7 +145,10 @@ def test_recreation_waits_for_the_windows_and_moves_nothing(tmp_path: Path) -> N
     asked, switched = told[5], told[moved.switched_epoch - 1]
     assert asked is not None and switched is not None  # noqa: PT018
     assert switched // window > asked // window, "the window that was open is over"
-    assert reports[moved.switched_epoch].maps == AT_BOTH.placed([A, B]) or reports[moved.switched_epoch].maps
+    assert (
+        reports[moved.switched_epoch].maps == AT_BOTH.with_locations([A, B])
+        or reports[moved.switched_epoch].maps
+    )
 
 
 def test_windows_that_do_not_end_in_time_are_not_waited_for(tmp_path: Path) -> None:
@@ -242,7 +245,7 @@ class Warmers:
     def __init__(self, answer: Any) -> None:
         self.answer, self.asked = answer, 0
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer

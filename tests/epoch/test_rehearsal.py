@@ -14,12 +14,12 @@ from penstock.epoch.runner import REHEARSALS, EpochReport
 from penstock.epoch.slice import work
 from penstock.logs.contract import Span
 from penstock.settings import Settings
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import rows_below
 from tests.cluster import query
 
-NEW, OLD = Place("here", "2"), Place("here", "1")
+NEW, OLD = ExecutorLocation("here", "2"), ExecutorLocation("here", "1")
 
 
 def files_below(folder: Path) -> set[str]:
@@ -41,7 +41,7 @@ def test_rehearsals_between_epochs_leave_nothing_and_do_not_show(
     ran: list[tuple[str, int]] = []
 
     def watched(task, level, slice_, incoming):  # type: ignore[no-untyped-def]
-        ran.append((str(task.maps.place_of(slice_)), level))
+        ran.append((str(task.maps.location_of(slice_)), level))
         return work(task, level, slice_, incoming)
 
     monkeypatch.setattr(greeting, "work", watched)
@@ -82,10 +82,10 @@ def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path:
     assert runner._last is not None
     task = runner._last[0]
     alone = rehearsal(task, NEW, 3)
-    assert alone.maps.places == (NEW,) * 3
+    assert alone.maps.locations == (NEW,) * 3
     assert alone.slices == 3
     placed = rehearsal(rehearsal(task, OLD, 1), NEW, 2)
-    assert placed.maps.places == (NEW, NEW, OLD)
+    assert placed.maps.locations == (NEW, NEW, OLD)
     assert list(placed.maps.default).count(2) == 1
     assert not placed.collections
     assert greeting.shares_of(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [[]]

@@ -22,7 +22,7 @@ from penstock.epoch.task import EpochTask, kept_store
 from penstock.errors import InternalError, UserError
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
-from penstock.state import run
+from penstock.state import run_store
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
 from penstock.testing import inline
@@ -183,7 +183,7 @@ def test_a_slice_names_its_runs_once_they_are_on_disk(
                 assert on_disk.issuperset(added)
             yield to, data
 
-    monkeypatch.setattr(run, "sync_files", synced)
+    monkeypatch.setattr(run_store, "sync_files", synced)
     monkeypatch.setattr(stages, "PARTS", stages.Parts(stages.scan_task, sliced))
     run_inline(build(ListSink()), tmp_path / "state", epoch_units=20)
     assert len(named) > 10

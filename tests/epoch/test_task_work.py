@@ -13,7 +13,7 @@ from penstock import col
 from penstock.epoch.map_rules import bucket_bytes
 from penstock.epoch.migration import Change
 from penstock.epoch.task_work import Work
-from penstock.state.bucket_map import evenly
+from penstock.state.bucket_map import even_maps
 from penstock.state.buckets import buckets_of, key_hash
 from penstock.state.run import RunEntry
 from penstock.testing.inline import run_inline
@@ -57,7 +57,7 @@ def test_rows_are_counted_where_they_arrive(state: Path) -> None:
         counts[bucket] += 1
     assert list(work.rows_by_bucket) == counts
     assert work.bytes > EVENTS
-    assert work.bucket_map == evenly(BUCKETS, 4).default
+    assert work.bucket_map == even_maps(BUCKETS, 4).default
 
 
 def test_seconds_of_a_slice_are_dealt_out_by_rows() -> None:
@@ -134,7 +134,7 @@ def test_a_hot_key_after_another_operator_is_reduced_by_its_slices(state: Path) 
 
 def test_figures_follow_the_maps(state: Path) -> None:
     def remap(epoch: int, maps: object) -> Change | None:
-        return Change(evenly(BUCKETS, 2).moved(None, {hot_bucket(): 5})) if epoch == 2 else None
+        return Change(even_maps(BUCKETS, 2).with_owners(None, {hot_bucket(): 5})) if epoch == 2 else None
 
     app = ps.app("work", ps.output("out", stream().key_by("user").last(2, "n")))
     reports = run_inline(app, state, slices=2, buckets=BUCKETS, epoch_units=1_000, remap=remap)

@@ -57,7 +57,7 @@ def test_a_stream_without_partitions_has_no_time() -> None:
 
 def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
     held = advanced(stream(10), {"a": 50}, 5, limit=(20, 3))
-    assert (held.watermark, held.ahead, held.decided) == (20, 3, 21)
+    assert (held.watermark, held.ahead, held.late_before) == (20, 3, 21)
     assert advanced(stream(10), {"a": 25}, 5, limit=(20, 3)) == advanced(stream(10), {"a": 25}, 5), (
         "not reached"
     )
@@ -65,7 +65,7 @@ def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
     assert advanced(held_again, {}, 5, limit=(20, 9)).ahead == 9
     assert advanced(held, {}, 5, limit=(0, 1)) == held, "never back"
     freed = advanced(held, {}, 5)
-    assert (freed.watermark, freed.ahead, freed.decided) == (45, 0, 45)
+    assert (freed.watermark, freed.ahead, freed.late_before) == (45, 0, 45)
     ended = advanced(held, {}, 5, finished=["a"], closed=True, limit=(30, 0))
     assert (ended.watermark, ended.ahead) == (30, 0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.epoch.migration import Change, Moves
 from penstock.epoch.task import StatePlace, Warmed
-from penstock.state.bucket_map import Place, evenly
+from penstock.state.bucket_map import ExecutorLocation, even_maps
 from penstock.state.manifest import Manifest
 from penstock.state.run import Piece
 from tests.engine.playground import BUCKETS, PLAN
@@ -19,7 +19,7 @@ EMPTY = Manifest(-1, {}, {}, {})
 class Nobody:
     """Has nothing to warm up."""
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
         return []
 
 
@@ -34,11 +34,13 @@ class Endless(Moves):
 
 @pytest.fixture
 def moves() -> Endless:
-    return Endless(evenly(BUCKETS, 1), Nobody(), StatePlace("runs", None, 0))
+    return Endless(even_maps(BUCKETS, 1), Nobody(), StatePlace("runs", None, 0))
 
 
 def change(slices: int) -> Change:
-    return Change(evenly(BUCKETS, slices, [Place("here", str(at)) for at in range(slices)]), "warm")
+    return Change(
+        even_maps(BUCKETS, slices, [ExecutorLocation("here", str(at)) for at in range(slices)]), "warm"
+    )
 
 
 def test_one_that_waits_and_one_that_is_under_way_can_be_withdrawn(moves: Endless) -> None:

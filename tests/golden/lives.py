@@ -33,7 +33,7 @@ from penstock.query.physical import Plan
 from penstock.query.reducer import Reducer
 from penstock.query.reduction_plan import plan_reduction
 from penstock.settings import INLINE, Settings
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine
 
@@ -252,9 +252,9 @@ def _plan(program: Program) -> Plan:
     return program.plan(program.commands)
 
 
-def _moved(maps: Maps, owners: Mapping[int, int], plan: Plan) -> Maps:
+def _moved(maps: BucketMaps, owners: Mapping[int, int], plan: Plan) -> BucketMaps:
     """Buckets of all operators to other slices, and one bucket of one operator by itself."""
-    return maps.moved(None, owners).moved(next(iter(plan.stages)), {0: 3})
+    return maps.with_owners(None, owners).with_owners(next(iter(plan.stages)), {0: 3})
 
 
 def plan_of(query: Query, state: Path) -> Plan:

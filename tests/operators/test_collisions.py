@@ -54,7 +54,7 @@ def driven(operator: Operator, folder: Path, cut: int, *columns: pl.Expr) -> lis
         after = FOREVER if start == starts[-1] else start + cut - 3
         made = operator.process(sent, state, Progress(before, after))
         rows += [] if made is None else made.sort(TIME).to_dicts()
-        manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
+        manifest = manifest.advance(epoch, [("op", name, c) for name, c in state.changes().items()])
         before = after
     if isinstance(operator, Aggregation | SlidingAggregation | PeriodicAggregation | OnChangeAggregation):
         held = manifest.collections.get("op", {})

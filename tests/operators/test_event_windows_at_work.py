@@ -148,7 +148,7 @@ def left(operator: Operator, folder: Path, collection: str) -> int:
         state = SliceState("op", manifest.collections.get("op", {}), scope)
         after = (epoch + 1) * SECOND
         operator.process(with_hash(operator.prepare(frame), ["user"]), state, Progress(before, after))
-        manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
+        manifest = manifest.advance(epoch, [("op", name, c) for name, c in state.changes().items()])
         before = after
     return sum(entry.rows for entry in manifest.entries("op", collection))
 

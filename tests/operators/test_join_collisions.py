@@ -68,7 +68,7 @@ def _driven(operator: Operator, folder: Path, cut: int) -> list[tuple[str | None
             alone = made.filter(pl.col("n_right").is_null() | pl.col("n").is_null())
             assert alone[TIME].is_between(before, after, closed="left").all()
             found += made.select("user", "n", "n_right").rows()
-        manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
+        manifest = manifest.advance(epoch, [("op", name, c) for name, c in state.changes().items()])
         before = after
     assert not [
         name

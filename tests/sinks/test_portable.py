@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 
 MOMENT = datetime(2024, 1, 2, 3, 4, 5, 60000, UTC)
 
@@ -39,7 +39,7 @@ MOMENT = datetime(2024, 1, 2, 3, 4, 5, 60000, UTC)
     ],
 )
 def test_a_value_and_a_null_become_plain(dtype: pl.DataType, value: Any, plain: Any) -> None:
-    rows = portable(pl.DataFrame({"before": [1, 2], "it": pl.Series([value, None], dtype=dtype)}))
+    rows = to_portable(pl.DataFrame({"before": [1, 2], "it": pl.Series([value, None], dtype=dtype)}))
     assert rows.columns == ["before", "it"]
     assert rows["it"].to_list() == [plain, None]
     assert [json.loads(line)["it"] for line in rows.write_ndjson().splitlines()] == [plain, None]
@@ -47,4 +47,4 @@ def test_a_value_and_a_null_become_plain(dtype: pl.DataType, value: Any, plain: 
 
 def test_rows_without_values_keep_their_columns() -> None:
     rows = pl.DataFrame(schema={"at": pl.Datetime("us", "UTC"), "days": pl.List(pl.Date())})
-    assert portable(rows).columns == ["at", "days"]
+    assert to_portable(rows).columns == ["at", "days"]

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from penstock.errors import UserError
 from penstock.state.buckets import (
     HASH,
+    assign_evenly,
     buckets_of,
     check_bucket_count,
     first_hash_of,
     key_hash,
-    spread,
     with_hash,
 )
 
@@ -195,7 +195,7 @@ def test_powers_of_two_are_bucket_counts(count: int) -> None:
 @given(st.integers(0, 10).map(lambda power: 1 << power), st.integers(1, 70))
 def test_buckets_are_spread_evenly_and_in_order(buckets: int, slices: int) -> None:
     slices = min(slices, buckets)
-    owners = spread(buckets, slices)
+    owners = assign_evenly(buckets, slices)
     assert list(owners) == sorted(owners)
     sizes = [owners.count(slice_) for slice_ in range(slices)]
     assert sum(sizes) == buckets

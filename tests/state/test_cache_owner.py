@@ -43,7 +43,7 @@ def test_an_executor_that_comes_leaves_frames_on_their_way_alone(tmp_path: Path)
     left = tmp_path / "engine" / "executor-7"
     left.mkdir()
     (left / "owner").write_text("99999999")
-    engine.of("8").claim()
+    engine.for_executor("8").claim()
     assert (shelf / "frame.arrow").exists()
     assert not left.exists()
 
@@ -52,20 +52,20 @@ def test_the_cache_of_an_executor_ends_with_its_process(tmp_path: Path) -> None:
     host = HostCache(tmp_path / "host", 1 << 20)
     with subprocess.Popen(["sleep", "90"]) as owner, subprocess.Popen(["sleep", "90"]) as other:
         for name, process in (("1", owner), ("2", other)):
-            cache = host.of(name)
+            cache = host.for_executor(name)
             cache.claim(process.pid)
             cache.put("a/run", pl.DataFrame({"x": [1]}))
             for _ in range(2):
-                cache.ends_with(process.pid)
-        host.of("3").claim(owner.pid)
-        host.of("3").ends_with(owner.pid)
-        host.of("3").claim(os.getpid())  # another has it by now
+                cache.remove_after(process.pid)
+        host.for_executor("3").claim(owner.pid)
+        host.for_executor("3").remove_after(owner.pid)
+        host.for_executor("3").claim(os.getpid())  # another has it by now
         owner.kill()
         owner.wait()
-        until(lambda: not host.of("1").directory.exists())
-        assert host.of("2").has("a/run")
-        assert host.of("3").directory.exists()
-        host.of("3").clear()
+        until(lambda: not host.for_executor("1").directory.exists())
+        assert host.for_executor("2").has("a/run")
+        assert host.for_executor("3").directory.exists()
+        host.for_executor("3").clear()
         other.kill()
         other.wait()
         until(lambda: not host.directory.exists())

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state import compact, run_store
-from penstock.state.buckets import HASH, buckets_of, spread, with_hash
+from penstock.state.buckets import HASH, assign_evenly, buckets_of, with_hash
 from penstock.state.cache import HostCache
 from penstock.state.collection import Changes, Scope
 from penstock.state.compact import FAN_IN, MAX_RUNS
 from penstock.state.journal import Journal
-from penstock.state.manifest import Manifest, applied
+from penstock.state.manifest import Manifest, apply_changes
 from penstock.state.run import RunEntry
 from penstock.state.run_store import RunStore
 from penstock.state.table import Table
@@ -75,7 +75,7 @@ def stays(folder: Path, slice_: int) -> RunStore:
 
 def scopes(folder: Path, epoch: int, slices: int) -> list[Scope]:
     """What each slice of an epoch works on."""
-    owners = spread(BUCKETS, slices)
+    owners = assign_evenly(BUCKETS, slices)
     return [
         Scope(
             store_of(folder, slice_),
@@ -123,7 +123,7 @@ def test_a_table_knows_the_latest_row_of_every_key(
                 changes.append(("op", "t", table.changes()))
             assert seen == {key: truth.get(key) for key in everyone}
             assert sorted(wholes, key=str) == sorted(truth.items(), key=str)
-            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            manifest = Manifest.from_bytes(manifest.advance(epoch, changes).to_bytes())
             truth |= dict(zip(new, values.to_list(), strict=True))
 
 
@@ -180,7 +180,7 @@ def test_a_table_tells_which_rows_are_due_and_forgets_keys_that_are_gone(
             assert due == {key: time for key, time in alive.items() if time < below}
             assert {key: time for key, time in seen.items() if time is not None and time >= floor} == alive
             assert {key: time for key, time in wholes if time >= floor} == alive
-            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            manifest = Manifest.from_bytes(manifest.advance(epoch, changes).to_bytes())
             truth = {key: time for key, time in truth.items() if key not in put}
             truth |= {key: time for key, (time, gone) in put.items() if not gone}
             floor = below
@@ -195,7 +195,7 @@ def test_a_key_that_is_gone_leaves_nothing_once_all_runs_are_merged(tmp_path: Pa
         table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], gone="gone")
         table.compact()
         table.insert(rows.with_columns(gone=pl.lit(epoch % FAN_IN == FAN_IN - 1)))
-        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+        manifest = manifest.advance(epoch, [("op", "t", table.changes())])
         if epoch % FAN_IN == 0:
             assert sum(entry.rows for entry in manifest.entries("op", "t")) == rows.height
 
@@ -239,7 +239,7 @@ def test_a_journal_gives_every_row_once_when_it_is_due(
                 changes.append(("op", "j", journal.changes()))
             assert flushed == Counter({row: n for row, n in waiting.items() if row[1] < below})
             waiting = Counter({row: n for row, n in waiting.items() if row[1] >= below}) + Counter(arrived)
-            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            manifest = Manifest.from_bytes(manifest.advance(epoch, changes).to_bytes())
             floor = below
         for entry in manifest.entries("op", "j"):
             assert entry.high is not None
@@ -256,7 +256,7 @@ def test_two_keys_with_one_hash_keep_their_own_rows_through_compaction(tmp_path:
         found = table.lookup(frame, ["v"])["v"].to_list()
         assert found == [None if epoch == 0 else f"{key}{epoch - 1}" for key in ("a", "b", None)]
         table.insert(frame.with_columns(v=pl.Series([f"a{epoch}", f"b{epoch}", f"None{epoch}"])))
-        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+        manifest = manifest.advance(epoch, [("op", "t", table.changes())])
 
 
 def test_a_slice_touches_its_own_buckets_only(tmp_path: Path) -> None:
@@ -264,11 +264,11 @@ def test_a_slice_touches_its_own_buckets_only(tmp_path: Path) -> None:
     (scope,) = scopes(tmp_path, 0, 1)
     table = Table("op.t", (), scope, keys=["k"])
     table.insert(rows)
-    manifest = Manifest().advanced(0, [("op", "t", table.changes())])
+    manifest = Manifest().advance(0, [("op", "t", table.changes())])
     first, second = scopes(tmp_path, 1, 2)
     half = Table("op.t", manifest.entries("op", "t"), first, keys=["k"])
     half.empty()
-    manifest = manifest.advanced(1, [("op", "t", half.changes())])
+    manifest = manifest.advance(1, [("op", "t", half.changes())])
     other = Table("op.t", manifest.entries("op", "t"), second, keys=["k"]).all()
     assert other is not None
     assert other.sort(HASH).equals(of_slice(rows, second.buckets).sort(HASH))
@@ -282,12 +282,12 @@ def test_what_is_merged_and_emptied_in_one_epoch_is_gone(tmp_path: Path) -> None
         (scope,) = scopes(tmp_path, epoch, 1)
         table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
         table.insert(rows)
-        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+        manifest = manifest.advance(epoch, [("op", "t", table.changes())])
     (scope,) = scopes(tmp_path, FAN_IN, 1)
     table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
     table.compact()
     table.empty()
-    manifest = manifest.advanced(FAN_IN, [("op", "t", table.changes())])
+    manifest = manifest.advance(FAN_IN, [("op", "t", table.changes())])
     assert manifest.entries("op", "t") == ()
 
 
@@ -308,7 +308,7 @@ def test_a_table_without_keys_has_one_row(tmp_path: Path) -> None:
         table.compact()
         assert table.lookup(row, ["v"])["v"].to_list() == [epoch - 1 if epoch else None]
         table.insert(row)
-        entries = applied(entries, table.changes())
+        entries = apply_changes(entries, table.changes())
     (latest,) = Table("op.t", entries, scope, keys=[]).all().iter_rows(named=True)  # type: ignore[union-attr]
     assert latest["v"] == 8
     assert len(entries) < 9
@@ -318,7 +318,7 @@ def test_changes_of_slices_are_applied_in_the_order_of_epochs() -> None:
     old = RunEntry("old", 3, 9, 9, {0: (0, 5), 1: (5, 4)})
     new = RunEntry("new", 5, 1, 1, {0: (0, 1)})
     merged = RunEntry("merged", 4, 5, 5, {0: (0, 5)})
-    after = applied((old,), Changes((new, merged), (("old", frozenset({0})),)))
+    after = apply_changes((old,), Changes((new, merged), (("old", frozenset({0})),)))
     assert [(entry.name, sorted(entry.sections)) for entry in after] == [
         ("old", [1]),
         ("merged", [0]),
@@ -345,7 +345,7 @@ def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges(p
             journal.insert(pl.DataFrame(rows, schema={HASH: pl.UInt64, "t": pl.Int64}, orient="row"))
             journal.empty(epoch)
             journal.compact(epoch, parts=parts)
-            entries = applied(entries, journal.changes())
+            entries = apply_changes(entries, journal.changes())
 
 
 def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() -> None:
@@ -359,7 +359,7 @@ def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() ->
             rows = hashed(keys, False).with_columns(pl.Series("gone", [epoch % 2 == 1, False]))
             table.insert(rows)
             table.compact()
-            entries = applied(entries, table.changes())
+            entries = apply_changes(entries, table.changes())
             latest = Table("t", entries, scope, keys=["k"]).lookup(hashed(keys, False), ["gone"])
             assert latest["gone"].fill_null(True).to_list() == [epoch % 2 == 1, False]
         everything = Table("t", entries, scope, keys=["k"]).all()
@@ -381,7 +381,7 @@ def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time
             journal.insert(hashed(["a", "b", "c"], False).with_columns(times))
             journal.empty(epoch - 100)
             journal.compact(epoch - 100, parts=8)
-            entries = applied(entries, journal.changes())
+            entries = apply_changes(entries, journal.changes())
             most = max(most, len(entries))
             if disorder == 1:
                 assert max((e.high or 0) - (e.low or 0) for e in entries) <= 13

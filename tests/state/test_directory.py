@@ -45,7 +45,7 @@ def committed(folder: Path, epochs: int) -> StateDirectory:
     for epoch in range(epochs):
         directory.records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, at={"s": {"p": epoch}})))
         old = tuple((entry.name, frozenset(entry.sections)) for entry in manifest.entries("op", "t"))
-        manifest = manifest.advanced(epoch, [("op", "t", Changes((run_of(folder, epoch),), old))])
+        manifest = manifest.advance(epoch, [("op", "t", Changes((run_of(folder, epoch),), old))])
         directory.manifests.commit(manifest)
     return directory
 
@@ -273,7 +273,7 @@ try:
             rows, collection="op.t", epoch=0, through=0, buckets=4, time=None
         )
     elif what == "manifest":
-        directory.manifests.commit(Manifest(epoch=0, answers={"top": "x" * 50_000}))
+        directory.manifests.commit(Manifest(epoch=0, last_results={"top": "x" * 50_000}))
     else:
         directory.records.write(0, EpochRecord(Offset(), Offset(0, at={"s": {"x" * 50_000: 1}})))
 except PenstockError as error:

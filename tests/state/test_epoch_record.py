@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.logs.contract import Span
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
 from penstock.state.format import FORMAT
 
@@ -65,7 +65,7 @@ def test_the_keys_on_disk_are_the_parts_of_a_record() -> None:
         end,
         slices=2,
         buckets=4,
-        maps=Maps((0, 0, 1, 1), {"a": (0, 1, 0, 1)}, (Place("h", "1"), None), 2),
+        maps=BucketMaps((0, 0, 1, 1), {"a": (0, 1, 0, 1)}, (ExecutorLocation("h", "1"), None), 2),
         checkpoint_interval=3,
         before=Progress({"s": 12, "t": None}, {"events": 8}),
         generation=7,
@@ -130,7 +130,7 @@ records = st.builds(
     offsets,
     slices=st.integers(0, 3),
     buckets=st.integers(0, 3),
-    maps=st.none() | st.just(Maps((0, 1), {"a": (1, 0)}, (None,), 3)),
+    maps=st.none() | st.just(BucketMaps((0, 1), {"a": (1, 0)}, (None,), 3)),
     checkpoint_interval=st.none() | st.integers(1, 9),
     before=st.none() | st.just(Progress({"s": None}, {"events": 1})),
     generation=st.integers(0, 3),

@@ -8,7 +8,7 @@ import sys
 import polars as pl
 import pytest
 
-from penstock.state.ipc import from_stream, kept_stream
+from penstock.state.ipc import dense_stream_bytes, from_stream
 
 #: one thread writes a frame again and again, another asks it for its height; a hang ends the process
 TOGETHER = """
@@ -16,12 +16,12 @@ import faulthandler, threading, time
 import polars as pl
 from penstock.server.wire import result_json, rows_arrow
 from penstock.catalogue.results import Answer, _packed
-from penstock.state.ipc import kept_stream, stream_bytes
+from penstock.state.ipc import dense_stream_bytes, stream_bytes
 
 rows = pl.DataFrame({"user": ["a"] * 5, "count": range(5)})
 write = {
-    "kept_stream": lambda: kept_stream(rows),
-    "lz4": lambda: kept_stream(rows, "lz4"),
+    "dense_stream_bytes": lambda: dense_stream_bytes(rows),
+    "lz4": lambda: dense_stream_bytes(rows, "lz4"),
     "stream_bytes": lambda: stream_bytes(rows),
     "rows_arrow": lambda: rows_arrow(rows),
     "result_json": lambda: result_json("j", Answer(1, rows)),
@@ -45,7 +45,9 @@ reader.join()
 """
 
 
-@pytest.mark.parametrize("way", ["kept_stream", "lz4", "stream_bytes", "rows_arrow", "result_json", "packed"])
+@pytest.mark.parametrize(
+    "way", ["dense_stream_bytes", "lz4", "stream_bytes", "rows_arrow", "result_json", "packed"]
+)
 def test_a_frame_can_be_read_while_it_is_written(way: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"WAY = {way!r}\n{TOGETHER}"], capture_output=True, text=True, timeout=100
@@ -55,5 +57,5 @@ def test_a_frame_can_be_read_while_it_is_written(way: str) -> None:
 
 def test_a_kept_stream_is_read_back() -> None:
     rows = pl.DataFrame({"user": ["a", None], "count": [1, 2]})
-    assert from_stream(kept_stream(rows)).equals(rows)
-    assert pl.read_ipc_stream(kept_stream(rows, "lz4")).equals(rows)
+    assert from_stream(dense_stream_bytes(rows)).equals(rows)
+    assert pl.read_ipc_stream(dense_stream_bytes(rows, "lz4")).equals(rows)

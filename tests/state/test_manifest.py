@@ -28,7 +28,7 @@ MANIFEST = Manifest(
         ),
         "none": StreamTime(),
     },
-    answers={"top": "QUJD"},
+    last_results={"top": "QUJD"},
     counters={"events": 2**60},
 )
 
@@ -66,7 +66,7 @@ def test_a_manifest_cut_short_anywhere_is_found(data: st.DataObject) -> None:
 def test_the_next_manifest_leaves_the_one_before_as_it_is() -> None:
     before = MANIFEST.to_bytes()
     added = RunEntry("new", 13, 1, 1, {0: (0, 1)})
-    after = MANIFEST.advanced(
+    after = MANIFEST.advance(
         13,
         [
             ("1-last-n", "last", Changes((added,), ((SHARED.name, frozenset({1})),))),
@@ -78,4 +78,4 @@ def test_the_next_manifest_leaves_the_one_before_as_it_is() -> None:
     assert [entry.name for entry in after.entries("1-last-n", "last")] == ["op.t/000000000001-a.run", "new"]
     assert after.entries("out-ż", "best") == (SHARED,)
     assert after.entries("new-op", "t") == (added,)
-    assert (after.epoch, after.counters, after.answers) == (13, {"events": 1}, MANIFEST.answers)
+    assert (after.epoch, after.counters, after.last_results) == (13, {"events": 1}, MANIFEST.last_results)

@@ -14,13 +14,15 @@ from penstock.epoch.program import Fixed, Program
 from penstock.epoch.runner import EpochReport
 from penstock.operators.routing import Partitioner
 from penstock.query.compile import compiled
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.testing.inline import InlineEngine
 from tests.operators.harness import STRAIGHT, Cutting, cuttings
 from tests.transparency.queries.streams import parts_of
 
 PARTITIONER = ps.by_function(parts_of, 3)
-_PLACES = st.sampled_from([None, Place("here", "0"), Place("here", "1"), Place("there", "2")])
+_PLACES = st.sampled_from(
+    [None, ExecutorLocation("here", "0"), ExecutorLocation("here", "1"), ExecutorLocation("there", "2")]
+)
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class Move:
 
     epoch: int
     owners: tuple[int, ...]
-    places: tuple[Place | None, ...]
+    places: tuple[ExecutorLocation | None, ...]
     protocol: str | None
 
     def change(self) -> Change:
-        return Change(Maps(self.owners, {}, self.places), self.protocol)  # type: ignore[arg-type]
+        return Change(BucketMaps(self.owners, {}, self.places), self.protocol)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
