@@ -247,7 +247,7 @@ def test_dropping_an_output_lets_go_of_its_own_state_only(
     (own,) = stages_owned(plan, {"long"})
     shared = set(keep_outputs(plan, {"sessions"}).stages)
     case.run({5: lambda jobs: jobs.say("DROP JOB long")})
-    collections = StateDirectory(case.state).latest().collections
+    collections = StateDirectory(case.state).manifests.latest().collections
     assert own not in collections
     assert shared <= set(collections)
     assert case.content("long") == straight.content("long")
