@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.coordination.leadership import lead_unit
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.duty import Duty
@@ -30,13 +32,11 @@ from penstock.epoch.job_failures import JobShares, explain_failure
 from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.open_logs import OpenLogs
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.rate_control import new_rate_control
 from penstock.epoch.report import RunSummary
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
 from penstock.errors import InternalError, PenstockError
-from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan
 from penstock.settings import INLINE, Settings, check_interval, cores_of
@@ -72,7 +72,7 @@ class Engine:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
         check_interval(self.settings)
-        self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
+        self.program = program_of(app, self.settings.state) if isinstance(app, App) else app
         self.seat = Seat(self.settings.state, duty, self.settings.semantics)
         self.state, self.delivery = self.seat.state, self.seat.delivery
         self.admission: Admission | None = None
@@ -155,7 +155,7 @@ class Engine:
         facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
         try:
             leads = self.seat.decides.is_set()
-            self.program.begun(follows=not leads, fenced_directory=self.state.fenced_directory)
+            self.program.start(follows=not leads, fenced_directory=self.state.fenced_directory)
             continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
             logs = self.seat.logs = OpenLogs(self.state, facts, self.settings.buckets, leads=leads)
@@ -163,7 +163,7 @@ class Engine:
             # what newer commands read, the program itself finds out about: it may cost one job alone
             if leads and self.program.commands == taken:
                 logs.start(self.plan)  # a wrong path is told before Spark is started
-            self.program.opened(facts["id"], logs.start_one, taken)
+            self.program.open(facts["id"], logs.start_one, taken)
             spark = self._spark
             if spark is None and self.settings.master != INLINE:
                 tell("starting Spark")
@@ -185,7 +185,7 @@ class Engine:
             with contextlib.suppress(PenstockError):
                 for scan in self.plan.scans.values():
                     scan.stream.log.stopped()
-            self.program.closed()
+            self.program.close()
             self.state.release()
 
     def pause(self, paused: bool) -> None:

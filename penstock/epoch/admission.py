@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.catalogue.program import Program
 from penstock.epoch.emission_limit import (
     LEAST_MEASURED_ROWS,
     EmissionLimit,
@@ -19,7 +20,6 @@ from penstock.epoch.emission_limit import (
     WatermarkStep,
 )
 from penstock.epoch.kill_points import reached
-from penstock.epoch.program import Program
 from penstock.epoch.rate_control import LEAST_READING, RateControl, split_budget
 from penstock.logs.contract import Log, Partition
 from penstock.query.physical import ScanPlan

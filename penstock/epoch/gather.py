@@ -155,8 +155,7 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
     if failures:
         raise JobsFailed(failures)
     side_output = [message.frame for message in messages if isinstance(message, SideOutput)]
-    if task.plan.jobs is not None:
-        before = drop_states_of_removed_jobs(before, task.plan.identities)
+    before = drop_states_of_removed_jobs(before, task.plan.identities)
     seen = _highest_times(message for message in messages if isinstance(message, Times))
     manifest = before.advance(
         task.epoch,

@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.epoch.program import Program
+from penstock.catalogue.program import Program
 from penstock.epoch.recovery_actions import RecoveryActions
 from penstock.epoch.report import EpochReport
 from penstock.ha.schemes import Semantics
@@ -215,7 +215,7 @@ class _Recovery:
         if not own:
             return manifest
         commands = self.records[last].commands
-        reset, bytes_lost = self.program.forgotten(commands, self.last_plan, own, manifest)
+        reset, bytes_lost = self.program.drop_state(commands, self.last_plan, own, manifest)
         for name, size in bytes_lost.items():
             self.outcome.jobs[name].lost_state_bytes = size
         return reset

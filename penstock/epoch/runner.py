@@ -23,6 +23,7 @@ from pathlib import Path
 
 import polars as pl
 
+from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint import Checkpoints
 from penstock.epoch.delivery import Delivery
 from penstock.epoch.gather import EpochResult, gather_epoch
@@ -30,7 +31,6 @@ from penstock.epoch.job_failures import JobsFailed, JobShares
 from penstock.epoch.kill_points import reached
 from penstock.epoch.migration import MapChange, MigrationResult, Migrations
 from penstock.epoch.migration_cost import MigrationRules
-from penstock.epoch.program import Program
 from penstock.epoch.recovery_actions import (
     DeliveryPlan,
     RecoveryActions,
@@ -303,7 +303,7 @@ class EpochRunner:
                 return plan, gather_epoch(task, self.manifest, messages)
             except JobsFailed as failed:
                 self._check_fence()
-                self._program.failed(epoch, commands, failed.errors)
+                self._program.record_failures(epoch, commands, failed.errors)
             finally:
                 if self._location.spill_directory is not None:
                     shutil.rmtree(self._location.spill_directory, ignore_errors=True)
@@ -334,8 +334,8 @@ class EpochRunner:
             maps=maps,
             location=self._location,
             engine_pid=os.getpid(),
-            flush=self._program.flushed(record.start.commands, end.commands),
-            previous=self._program.previous(epoch, end.commands, plan),
+            flush=self._program.flushed_jobs(record.start.commands, end.commands),
+            previous=self._program.previous_rows(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
             unused_runs=self._unused_runs,
         )
@@ -350,7 +350,7 @@ class EpochRunner:
             frames = [] if execution.already_delivered else [part for part in parts if part is not None]
             side_output = pl.concat(frames) if frames else None
             taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
-        self._program.delivered(execution.epoch, record.commands, delivery.to_keep, execution.result.last)
+        self._program.keep_results(execution.epoch, record.commands, delivery.to_keep, execution.result.last)
         return taken if execution.already_delivered else {}
 
     def _commit(self, execution: _Execution) -> None:
@@ -370,7 +370,7 @@ class EpochRunner:
         names = {output.job: output.name for output in outputs if output.job is not None}
         self.shares, errors = self.shares.after(execution.result.job_seconds(), seconds, names)
         if errors:
-            self._program.paused(execution.record.commands, errors)
+            self._program.pause_jobs(execution.record.commands, errors)
 
     def _report(self, execution: _Execution, repeated_rows: Mapping[str, int]) -> EpochReport:
         record, plan, result = execution.record, execution.plan, execution.result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.catalogue.app_plan import AppPlan
+from penstock.catalogue.program_of import program_of
 from penstock.epoch.admission import Admission, AdmissionSettings
 from penstock.epoch.emission_limit import PendingEmissions
-from penstock.epoch.program import Fixed
 from penstock.epoch.rate_control import RateControl
 from penstock.logs.contract import Log, Partition
 from penstock.query.compile import compiled
@@ -67,7 +69,9 @@ def new_admission(
     rate = RateControl(target, budget, min(budget, 10))
     clock = clock or PassingClock()
     settings = AdmissionSettings(drain=True, min_interval_seconds=interval)
-    return Admission(Fixed(plan), settings, lambda _: rate, recorded, clock=clock)
+    return Admission(
+        program_of(AppPlan(plan), Path("nowhere")), settings, lambda _: rate, recorded, clock=clock
+    )
 
 
 def test_an_empty_log_is_a_reason_for_one_epoch_that_knows_its_partitions_and_no_more() -> None:

@@ -16,7 +16,6 @@ import penstock as ps
 from penstock.epoch.kill_points import MIGRATION_STEPS, STEPS
 from penstock.epoch.migration import MapChange, MigrationResult, Migrations
 from penstock.epoch.migration_cost import MigrationRules, Protocol
-from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.epoch.task import CacheFill, StateLocation, shared_run_store
 from penstock.errors import UserError
@@ -275,7 +274,7 @@ def carried_out(engine: InlineEngine, moves: Migrations, ticket: Future[Migratio
 def test_a_new_owner_that_cannot_be_had_leaves_everything_as_it_was(
     tmp_path: Path, answer: Any, why: str
 ) -> None:
-    engine = InlineEngine(Fixed(compiled(windows(ListSink()))), tmp_path / "state", buckets=BUCKETS)
+    engine = InlineEngine(windows(ListSink()), tmp_path / "state", buckets=BUCKETS)
     try:
         for _ in range(5):
             engine.step()
@@ -291,7 +290,7 @@ def test_a_new_owner_that_cannot_be_had_leaves_everything_as_it_was(
 
 
 def test_moves_are_asked_for_from_any_thread_and_carried_out_one_after_the_other(tmp_path: Path) -> None:
-    engine = InlineEngine(Fixed(compiled(windows(ListSink()))), tmp_path / "state", buckets=BUCKETS)
+    engine = InlineEngine(windows(ListSink()), tmp_path / "state", buckets=BUCKETS)
     try:
         engine.step()
         tickets: list[Future[MigrationResult]] = []
