@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.ha.unit import Member
-from penstock.logs.choice import Extent
 from penstock.logs.contract import Log, Partition, Span
+from penstock.logs.copy_choice import Extent
 from penstock.query.compile import compiled
 from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
 from penstock.state.directory import StateDirectory
