@@ -14,7 +14,7 @@ from bench.job_queries import STREAM, Job
 from bench.outcome import Outcome
 from bench.penstock_jobs import script
 from bench.penstock_runs import clicks, started
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import JobServer
@@ -33,7 +33,7 @@ def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Ou
     """The outcomes of altering a job so often, and of asking one so often, each with a sample for every time."""
     state = place / "state"
     log = GeneratedLog(partitions=2, rate=RATE)
-    program = Jobs(
+    program = Program(
         "bench",
         state,
         streams={STREAM: clicks(log)},

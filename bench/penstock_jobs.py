@@ -18,7 +18,7 @@ from bench.job_queries import STREAM, Job, answer
 from bench.outcome import Outcome
 from bench.penstock_runs import clicks, drained, files_of, started
 from bench.processes import memory_bytes
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.epoch.runner import EpochReport
 from penstock.settings import Settings
 
@@ -37,7 +37,7 @@ def runs(jobs: Sequence[Job], datasets: Sequence[Dataset], cores: int | None, pl
 def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outcome:
     state = place / "state"
     before = memory_bytes()
-    program = Jobs("bench", state, streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs))
+    program = Program("bench", state, streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs))
     settings = Settings(
         state=state,
         drain=True,

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from bench.dataset import Dataset, Parameters
 from bench.outcome import Answer, EpochClock, Outcome
 from bench.reference import TOP, WINDOW_SECONDS
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.decode import Cookie, combined_log
 from penstock.engine.engine import Engine
 from penstock.epoch.runner import EpochReport
@@ -119,7 +119,7 @@ class Drained:
 
 
 def drained(
-    program: App | Jobs,
+    program: App | Program,
     dataset: Dataset,
     settings: Settings,
     spark: SparkSession,

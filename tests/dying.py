@@ -17,10 +17,8 @@ from penstock.epoch import admission, stages
 from penstock.epoch import runner as epoch
 from penstock.epoch import slice as slices
 from penstock.epoch.kill_points import StepName
-from penstock.epoch.program import Fixed
 from penstock.epoch.recovery import Comeback
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
 from penstock.query.stream import Stream
 from penstock.settings import Settings
 from penstock.sinks.contract import Sink
@@ -84,7 +82,7 @@ def seconds() -> Stream:
 def lived(app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, every: int = 4) -> Comeback:
     """One life of an engine on a folder: until it dies, or has read everything."""
     options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": every, "semantics": semantics}
-    engine = InlineEngine(Fixed(compiled(app)), folder / "state", **options)
+    engine = InlineEngine(app, folder / "state", **options)
     try:
         for _ in engine.steps():
             pass

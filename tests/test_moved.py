@@ -44,3 +44,11 @@ def test_a_name_that_is_nowhere_is_refused_as_ever() -> None:
         importlib.import_module("penstock.jobs.nowhere")
     with pytest.raises(ImportError):
         exec("from penstock.jobs.program import Nothing", {})
+
+
+def test_the_former_name_of_the_program_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="Program"):
+        from penstock.catalogue.program import Jobs  # type: ignore[attr-defined]
+    from penstock.catalogue.program import Program
+
+    assert Jobs is Program

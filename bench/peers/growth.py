@@ -24,12 +24,10 @@ from bench.benchmark import Told
 from bench.dataset import Parameters
 from bench.peers.watched import busy_seconds
 from bench.worker import apart
-from penstock.catalogue.program import Jobs
-from penstock.epoch.program import Fixed
+from penstock.catalogue.program import Program
 from penstock.logs.draw import Ints, below, draws
 from penstock.logs.generated import ORIGIN, MadeLog
 from penstock.logs.rates import Rate
-from penstock.query.compile import compiled
 from penstock.spark.session import WORKER_MEMORY
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
@@ -149,18 +147,18 @@ def per_event(steps: Sequence[tuple[int, float, int]], first: int = 1) -> float:
     return sum(cpu for _, cpu, _ in counted) / sum(events for events, _, _ in counted) * 1e6
 
 
-def windows(stream: ps.Stream, size: str = "30s", every: str | None = None) -> Fixed:
+def windows(stream: ps.Stream, size: str = "30s", every: str | None = None) -> ps.App:
     window = (
         stream.key_by("path").window(size)
         if every is None
         else stream.key_by("path").window(size, every=every)
     )
-    return Fixed(compiled(ps.app("growth", ps.output("rows", window.count(), Nowhere()))))
+    return ps.app("growth", ps.output("rows", window.count(), Nowhere()))
 
 
-def totals(stream: ps.Stream) -> Fixed:
+def totals(stream: ps.Stream) -> ps.App:
     counts = stream.key_by("key").running("10s").count()
-    return Fixed(compiled(ps.app("growth", ps.output("rows", counts, Nowhere()))))
+    return ps.app("growth", ps.output("rows", counts, Nowhere()))
 
 
 def _by_epoch(at: int, state: Path) -> tuple[int, float]:
@@ -183,7 +181,7 @@ def _by_jobs(at: int, state: Path) -> tuple[int, float]:
         f"WHERE path == '{page}' GROUP BY path WINDOWING 10 SECONDS"
         for number, page in enumerate(pages)
     )
-    many = Jobs("growth", state, streams={"clicks": clicks(6 * _EPOCH)}, begin=script)
+    many = Program("growth", state, streams={"clicks": clicks(6 * _EPOCH)}, begin=script)
     return at, per_event(stepped(many, state, _EPOCH))
 
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sqlglot import exp
-
 from penstock.catalogue.catalogue import Catalogue, JobEntry, named
 from penstock.catalogue.command import ChangeQuery, Command, FailJob
 from penstock.catalogue.job_builder import Workshop
 from penstock.errors import PenstockError, UserError
-from penstock.sql.parse import parse
-from penstock.sql.statements import Select
 
 _HINT = "Give back what it needs and resume it, or alter or drop it."
 
@@ -106,6 +102,12 @@ def _named(entry: JobEntry) -> frozenset[str]:
     """What a query names in its FROM and JOIN."""
     if entry.of_python:
         return frozenset() if entry.code is None else frozenset(entry.code.reads)
+    # loading what reads SQL takes a while, which an engine without jobs of SQL is spared
+    from sqlglot import exp
+
+    from penstock.sql.parse import parse
+    from penstock.sql.statements import Select
+
     try:
         statement = parse(entry.select)[0]
     except PenstockError:

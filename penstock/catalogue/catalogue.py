@@ -6,7 +6,7 @@ state is kept) was decided when the command was accepted and stands in it, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.catalogue.command import (
     EmptyJob,
     FailJob,
     FlushJob,
+    JobCommand,
     PauseJob,
     RememberAnswers,
     RememberText,
@@ -57,8 +58,9 @@ class StreamEntry:
 class JobEntry:
     """A job: its query, parameters and sinks as they were said, and its master.
 
-    `number` stands for the job in its state: a job that begins anew has another. `private`: it reads its streams by
-    itself, from their earliest events, under this number.
+    `number` stands for the job in its state: a job that starts with an empty state has another. The outputs of an app
+    that the engine starts with have negative numbers, as long as they share the app's plan. `private`: it reads its
+    streams by itself, from their earliest events, under this number.
     """
 
     name: str
@@ -93,9 +95,19 @@ class JobEntry:
         return not self.select
 
     @property
+    def of_app(self) -> bool:
+        """Whether it is an output of the app that the engine starts with."""
+        return self.created < 0
+
+    @property
+    def in_app_plan(self) -> bool:
+        """Whether its state is that of the app's plan."""
+        return self.number < 0
+
+    @property
     def told_as(self) -> str:
         """What its results are kept under: its name, told from former jobs of that name."""
-        return f"{self.name}@{self.created}"
+        return self.name if self.of_app else f"{self.name}@{self.created}"
 
     @property
     def left_out(self) -> bool:
@@ -105,9 +117,12 @@ class JobEntry:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All streams and jobs. `last` is the highest number given to any of them; `former` are names of streams that
-    were dropped; `said` is what the text that the engine began with says of a job, by its name; `answered` is what the
-    latest requests that have a name said (its digest), and what was answered to them."""
+    """All streams and jobs.
+
+    `last` is the highest number given to any of them; `former` are names of streams that were dropped, `removed` those
+    of outputs of the app; `said` is what the text that the engine started with says of a job, by its name; `answered`
+    are the latest requests that have a name, each with the digest of its text and its answers.
+    """
 
     streams: Mapping[str, StreamEntry] = field(default_factory=dict)
     jobs: Mapping[str, JobEntry] = field(default_factory=dict)
@@ -115,9 +130,41 @@ class Catalogue:
     former: frozenset[str] = frozenset()
     said: Mapping[str, str] = field(default_factory=dict)
     answered: Mapping[str, RememberAnswers] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of_app(outputs: Mapping[str, Semantics | None], streams: Collection[str]) -> Catalogue:
+        """The catalogue before the first command, of an engine that starts with an app: its outputs, each with its
+        recovery, and its streams."""
+        jobs = {
+            name: JobEntry(name, "", (), {}, -place, Master(name), -place, recovery=recovery)
+            for place, (name, recovery) in enumerate(outputs.items(), 1)
+        }
+        return Catalogue({name: StreamEntry(name, "", name) for name in streams}, jobs)
+
+    def on(self, base: Catalogue) -> Catalogue:
+        """What commands have made of a catalogue that started as another `base`: the app may have changed since. An
+        output that is there no longer is gone, whatever commands did to it."""
+        present = {name: entry for name, entry in self.jobs.items() if not entry.of_app}
+        jobs = {}
+        for name, entry in base.jobs.items():
+            known = self.jobs.get(name)
+            if known is None and name not in self.removed:
+                jobs[name] = entry
+            elif known is not None and known.of_app:
+                number = entry.number if known.in_app_plan else known.number
+                jobs[name] = replace(known, number=number, created=entry.created)
+        streams = {name: one for name, one in base.streams.items() if name not in self.former}
+        return replace(self, streams={**streams, **self.streams}, jobs={**jobs, **present})
 
     def after(self, command: Command) -> Catalogue:
         """The catalogue once a command is carried out."""
+        if (
+            isinstance(command, JobCommand)
+            and not isinstance(command, AddJob)
+            and command.name not in self.jobs
+        ):
+            return self  # an output that the app no longer has
         match command:
             case AddStream(name, text, code):
                 known_as = f"{name}~{self.last + 1}" if name in self.former else name
@@ -143,7 +190,8 @@ class Catalogue:
             case ChangeRecovery(name, recovery):
                 return self._with(replace(self.jobs[name], recovery=recovery))
             case RemoveJob(name):
-                return replace(self, jobs=_without(self.jobs, name))
+                removed = self.removed | {name} if self.jobs[name].of_app else self.removed
+                return replace(self, jobs=_without(self.jobs, name), removed=removed)
             case FailJob():
                 return self._failed(command)
             case ResumeJob(name, anew=True):
@@ -166,8 +214,8 @@ class Catalogue:
         return frozenset(code.digest for code in found if code is not None)
 
     def _failed(self, command: FailJob) -> Catalogue:
-        found, lost = self.jobs.get(command.name), command.lost
-        if found is None or command.number not in (None, found.number):
+        found, lost = self.jobs[command.name], command.lost
+        if command.number not in (None, found.number):
             return self  # another of its name, or begun anew
         if found.version == command.version:
             master = found.master.after("fail", command.error)

@@ -21,14 +21,15 @@ _AT_HAND = 8
 
 
 class Known:
-    """The commands of one state directory, as far as this process has seen them."""
+    """The commands of one state directory, as far as this process has seen them. `base`: the catalogue before them."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, base: Catalogue) -> None:
         self.log = CommandLog(state)
+        self._base = base
         self.folded = 0
         #: the commands since then
         self.entries: list[list[Command]] = []
-        self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
+        self._catalogues: dict[int, Catalogue] = {0: base}
 
     @property
     def count(self) -> int:
@@ -42,7 +43,7 @@ class Known:
         """Know all that is on disk, and nothing else."""
         loaded = self.log.loaded(ours=ours)
         self.folded, self.entries = loaded.folded, loaded.entries
-        self._catalogues = {loaded.folded: loaded.catalogue}
+        self._catalogues = {loaded.folded: loaded.catalogue.on(self._base)}
 
     def add(self, entries: Sequence[Sequence[Command]], after: Catalogue | None = None) -> None:
         """Know entries that are in the log now; `after`: what they come to, where that is known already."""

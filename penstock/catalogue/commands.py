@@ -6,7 +6,7 @@ answer. Nothing is changed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -38,8 +38,10 @@ from penstock.catalogue.explain import explanation
 from penstock.catalogue.job_builder import Given, Workshop, told_apart
 from penstock.catalogue.script import Script, placed
 from penstock.catalogue.submission import Submission, unread_streams
+from penstock.decode.partials import Partials
 from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import SEMANTICS
+from penstock.sinks.contract import Sink
 from penstock.sql.alter import replace_clauses
 from penstock.sql.parse import parse
 from penstock.sql.statements import (
@@ -79,10 +81,24 @@ class Desk:
     def accepted(self, said: Script, catalogue: Catalogue) -> Accepted:
         """What comes of statements, one after the other; raises if one of them cannot be, with its place."""
         made = Accepted(catalogue)
+        if any(not isinstance(statement, Show | Explain) for statement in said.statements):
+            self._check_not_reduced()
         for statement in said.statements:
             with placed(said, statement):
                 self._accept(statement, made)
         return made
+
+    def _check_not_reduced(self) -> None:
+        """Raise where agents reduce a stream for the app that the engine runs: they would go on to send what that
+        needs, and nothing else."""
+        scans = {} if self._given.app is None else self._given.app.plan.scans
+        if reduced := [name for name, scan in scans.items() if isinstance(scan.stream.decoder, Partials)]:
+            raise UserError(
+                "NO_COMMANDS",
+                f"agents reduce {', '.join(reduced)} for these jobs, so they do not change while they run",
+                hint="Change the SQL file of agents and engine and restart both, or have agents ship lines "
+                "(without --reduce, --reduced): then jobs come and go. docs/ingest.md says how.",
+            )
 
     def begun(self, said: Script, catalogue: Catalogue, *, first: bool) -> Accepted:
         """What comes of the text an engine begins with. What it said before and says now is left as it is, whatever
@@ -98,6 +114,7 @@ class Desk:
 
     def submitted(self, request: CodeRequest, catalogue: Catalogue) -> Accepted:
         """What comes of a request about the Python of jobs; raises if it cannot be."""
+        self._check_not_reduced()
         made = Accepted(catalogue)
         self.submission.accept(request, made)
         self._drop_unread_streams(made)
@@ -295,10 +312,14 @@ class Desk:
         if said.what == "streams":
             streams = tuple({"stream": e.name, "said": e.definition} for e in catalogue.streams.values())
             return Answered(_counted(len(streams), "stream"), rows=streams, question=True)
-        jobs = tuple(shown(entry) for entry in catalogue.jobs.values())
+        jobs = tuple(self.describe(entry) for entry in catalogue.jobs.values())
         if self.carrier is not None:
             jobs = tuple({**job, "coordinator": self.carrier(job["job"])} for job in jobs)
         return Answered(_counted(len(jobs), "job"), rows=jobs, question=True)
+
+    def describe(self, entry: JobEntry) -> dict[str, Any]:
+        """A job, for people."""
+        return shown(entry, self._workshop.sinks(entry) if entry.of_app else ())
 
     def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
         if isinstance(said.what, Select):
@@ -362,15 +383,15 @@ class Desk:
                 raise (error if other == name else told_apart(other, error)) from error
 
 
-def shown(entry: JobEntry) -> dict[str, Any]:
-    """A job, for people."""
+def shown(entry: JobEntry, sinks: Sequence[Sink] = ()) -> dict[str, Any]:
+    """A job, for people. `sinks`: of an output of the app."""
+    into = [sink.describe() for sink in entry.sinks] or ([] if entry.code is None else list(entry.code.sinks))
     return {
         "job": entry.name,
         "life": entry.master.life,
         "query": entry.query,
         "parameters": dict(entry.parameters),
-        "into": [sink.describe() for sink in entry.sinks]
-        or ([] if entry.code is None else list(entry.code.sinks)),
+        "into": [sink.describe() for sink in sinks] if entry.of_app else into,
         "error": entry.master.error,
         "recovery": None if entry.recovery is None else str(entry.recovery),
     }

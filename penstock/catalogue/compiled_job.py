@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from penstock.catalogue.app_plan import AppPlan, keep_outputs, rename_stages
 from penstock.catalogue.template import Standard, calls_python, said_by, standard
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of, reads_state_of
+from penstock.operators.identity import Json, digest_of, kind_of, reads_state_of
 from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
 from penstock.query.compile import forms
@@ -75,7 +76,9 @@ class Compiled:
 
     @property
     def flushes(self) -> bool:
-        """Whether it has open windows that can be told early: of time, or sessions of which nothing else is made."""
+        """Whether it has open windows that can be emitted early: of time, or sessions of which nothing else is made."""
+        if self.number < 0:  # it shares its stages with other outputs of its app
+            return False
         if self.standard is not None:
             return self.standard.aggregated is not None
         assert self.plan is not None
@@ -103,14 +106,14 @@ class Compiled:
         return logical.FromJob(self.node.origin, schema, self.name, self.level, self.streams)
 
 
-def compiled(name: str, number: int, rows: Stream) -> Compiled:
-    """A job of this name and number that tells these rows."""
+def compiled(name: str, number: int, rows: Stream, *, alone: bool = False) -> Compiled:
+    """A job of this name and number that emits these rows; `alone`: as a plan of its own in any case."""
     said = logical.Output(name, rows.node, (), rows.node.origin)
     made = forms(logical.App(name, (said,)), prefix=f"j{number}.")
     output = made.optimised.outputs[0]
     nodes = logical.nodes_of(made.optimised)
     read = {node.job: node for node in nodes if isinstance(node, logical.FromJob)}
-    simple = standard(output)
+    simple = None if alone else standard(output)
     if simple is not None:
         keys = Keys(
             tuple(value_key(condition) for condition in simple.conditions),
@@ -124,7 +127,7 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
             columns = (*columns, stream.time)
         scans = {stream.name: ScanPlan(stream, columns, simple.source.origin)}
         level = 0 if simple.aggregated is None else 1
-        alone = frozenset[str]()
+        nothing = frozenset[str]()
         return Compiled(
             name,
             number,
@@ -134,7 +137,7 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
             None,
             scans,
             tuple(scans),
-            alone,
+            nothing,
             {},
             level,
             simple.signature,
@@ -160,6 +163,47 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
         max(levels, default=0),
         _signature(plan, f"j{number}."),
     )
+
+
+def compile_in_app(app: AppPlan, output: logical.Output, number: int) -> Compiled:
+    """An output of an app as a job, with the part of the app's plan that it needs."""
+    plan = keep_outputs(app.plan, {output.name})
+    return Compiled(
+        output.name,
+        number,
+        output.node,
+        None,
+        None,
+        plan,
+        plan.scans,
+        tuple(plan.scans),
+        frozenset(),
+        {},
+        app.level_of(output.name),
+        _signature_in_app(output.name, plan),
+    )
+
+
+def continue_in_app(made: Compiled, app: AppPlan, before: Compiled) -> Compiled:
+    """An altered output of an app: where it can continue with the state that it has in the app's plan, as the owner of
+    that state. `before`: the output as it was in the app, compiled by itself."""
+    stages = [app.plan.stages[id_] for id_ in app.stages_of(made.name)]
+    assert made.plan is not None
+    if not app.owns_stages(made.name) or made.signature != before.signature:
+        return made
+    if [kind_of(one.operator) for one in made.plan.stages.values()] != [kind_of(s.operator) for s in stages]:
+        return made
+    names = dict(zip(made.plan.stages, (stage.id for stage in stages), strict=True))
+    plan = rename_stages(made.plan, names)
+    # the ids of the stages that feed it are part of an identity
+    identities = {stage.id: stage.identity for stage in stages}
+    own = {id_: replace(stage, identity=identities[id_]) for id_, stage in plan.stages.items()}
+    plan = replace(plan, stages=own)
+    return replace(made, plan=plan, signature=_signature_in_app(made.name, plan))
+
+
+def _signature_in_app(name: str, plan: Plan) -> str:
+    return f"app: {name}" if plan.stages else "stateless"
 
 
 def _signature(plan: Plan, prefix: str) -> str:

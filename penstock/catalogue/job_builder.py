@@ -2,6 +2,8 @@
 
 Receives entries of a catalogue; hands streams, compiled jobs and sinks. What depends on something that changed is made
 again, the rest is kept.
+
+What reads SQL is loaded when the first job of SQL is made: it takes a while, which an engine without one is spared.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from collections.abc import Hashable, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
+from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.catalogue import Catalogue, JobEntry, StreamEntry
 from penstock.catalogue.code_library import CodeLibrary
 from penstock.catalogue.code_store import CodeStore
-from penstock.catalogue.compiled_job import Compiled, compiled
+from penstock.catalogue.compiled_job import Compiled, compile_in_app, compiled, continue_in_app
 from penstock.catalogue.definition import Plain, define_stream
 from penstock.catalogue.job_scope import JobScope
 from penstock.catalogue.messages import Deliver
@@ -25,15 +29,14 @@ from penstock.catalogue.picklable import check_sendable, may_call
 from penstock.catalogue.resolve import resolve_names
 from penstock.errors import PenstockError, UserError
 from penstock.query import logical
-from penstock.query.code_digests import digest_objects
+from penstock.query.code_digests import digest_objects, digest_plan
 from penstock.query.compile import forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
-from penstock.sql.connectors import build_sinks, build_stream
-from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
-from penstock.sql.select import plan_select
-from penstock.sql.statements import CreateStream, Select
+
+if TYPE_CHECKING:
+    from penstock.sql.statements import Select
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Given:
     queries: Mapping[str, Stream]
     functions: Mapping[str, UserFunction]
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
+    #: the app that the engine starts with
+    app: AppPlan | None = None
 
     def code(self) -> Mapping[str, str]:
         """The digests of all code in it, by names (see `penstock.query.code_digests`)."""
@@ -56,7 +61,8 @@ class Given:
             name: forms(logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))).plan
             for name, rows in self.queries.items()
         }
-        return digest_objects(functions, sources, plans)
+        of_app = {} if self.app is None else digest_plan(self.app.plan)
+        return {**digest_objects(functions, sources, plans), **of_app}
 
 
 #: a job, and columns that another declares of it
@@ -76,6 +82,8 @@ class Workshop:
         #: what jobs declare of others' columns, as they were last made
         self._declared: dict[str, tuple[Declared, ...]] = {}
         self._sinks: dict[int, tuple[object, tuple[Sink, ...]]] = {}
+        #: the outputs of the app that share its plan
+        self._in_app_plan: dict[str, Compiled] = {}
 
     def job(self, name: str, catalogue: Catalogue) -> Compiled:
         """A job of the catalogue, compiled."""
@@ -98,9 +106,11 @@ class Workshop:
 
     def _made(self, entry: StreamEntry) -> Stream:
         if entry.text:
-            return build_stream(_created(entry.text))
+            return _stream_of(entry.text)
         if entry.code is not None:
             return self.library.stream(entry.code, entry.name)
+        if self._given.app is not None and entry.name in self._given.app.streams:
+            return Stream(self._given.app.streams[entry.name])
         return _given(entry.name, self._given.streams, "stream")
 
     def definition(self, name: str, catalogue: Catalogue) -> dict[str, Plain]:
@@ -110,7 +120,10 @@ class Workshop:
         return define_stream(node.stream)
 
     def sinks(self, entry: JobEntry) -> tuple[Sink, ...]:
-        """Where a job's rows go."""
+        """Where a job's rows go. Those of an output of the app are the app's, also when its query is altered."""
+        if entry.of_app:
+            self._sinks.setdefault(entry.created, (None, self._output(entry.name).sinks))
+            return self._sinks[entry.created][1]
         ours = entry.code.sinks if entry.of_python and entry.code is not None else ()
         said, known = (entry.name, entry.sinks, ours), self._sinks.get(entry.created)
         if known is None or known[0] != said:
@@ -118,10 +131,19 @@ class Workshop:
                 assert entry.code is not None
                 # two jobs of one query are two: what one has opened is not the other's
                 made = tuple(map(_copied, self.library.output(entry.code, entry.name).sinks))
-            else:
+            elif entry.sinks:
+                from penstock.sql.connectors import build_sinks
+
                 made = build_sinks([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)])
+            else:
+                made = ()
             self._sinks[entry.created] = said, made
         return self._sinks[entry.created][1]
+
+    def _output(self, name: str) -> logical.Output:
+        """An output of the app that the engine starts with."""
+        assert self._given.app is not None
+        return self._given.app.outputs[name]
 
     def functions(self, entry: JobEntry) -> Mapping[str, UserFunction]:
         """The functions that a job's SQL can call: those of its file before those that Python gave at the start."""
@@ -161,6 +183,8 @@ class Workshop:
             )
         parameters = tuple(sorted(entry.parameters.items()))
         said = entry.number, entry.select, parameters, entry.private, entry.code
+        if entry.in_app_plan and entry.code is None:
+            return self._in_app(entry)
         known = self._jobs.get(name)
         if known is not None and known[0] == said:
             still = [self._job(read.name, catalogue, (*within, name)) for read in known[1]]
@@ -184,12 +208,20 @@ class Workshop:
             declared,
         )
         if entry.select:
+            from penstock.sql.select import plan_select
+
             rows = plan_select(_select(entry.select), scope)
         elif entry.code is not None:
             rows = resolve_names(self.library.output(entry.code, name), scope)
+        elif entry.of_app:
+            rows = Stream(self._output(name).node)
         else:
             rows = _given(name, self._given.queries, "job")
-        made = compiled(name, entry.number, rows)
+        made = compiled(name, entry.number, rows, alone=entry.in_app_plan)
+        if entry.in_app_plan:
+            assert self._given.app is not None
+            before = compiled(name, entry.number, Stream(self._output(name).node), alone=True)
+            made = continue_in_app(made, self._given.app, before)
         if may_call(entry.select, functions):
             check_sendable(made, str(rows.node.origin) if entry.of_python else None)
         self._jobs[name] = (said, tuple(read.values()), made)
@@ -197,6 +229,14 @@ class Workshop:
         if declared:
             self._declared[name] = tuple(declared)
         return made
+
+    def _in_app(self, entry: JobEntry) -> Compiled:
+        """An output of the app as part of the app's plan."""
+        if entry.name not in self._in_app_plan:
+            assert self._given.app is not None
+            made = compile_in_app(self._given.app, self._output(entry.name), entry.number)
+            self._in_app_plan[entry.name] = made
+        return self._in_app_plan[entry.name]
 
 
 def _given(name: str, given: Mapping[str, Stream], kind: str) -> Stream:
@@ -222,13 +262,20 @@ def _reads(job: Compiled, stream: str) -> bool:
     return any(name == stream or name.startswith(f"{stream}~") for name in job.streams)
 
 
-def _created(text: str) -> CreateStream:
+def _stream_of(text: str) -> Stream:
+    from penstock.sql.connectors import build_stream
+    from penstock.sql.parse import parse
+    from penstock.sql.statements import CreateStream
+
     statement = parse(text)[0]
     assert isinstance(statement, CreateStream)
-    return statement
+    return build_stream(statement)
 
 
 def _select(text: str) -> Select:
+    from penstock.sql.parse import parse
+    from penstock.sql.statements import Select
+
     statement = parse(text)[0]
     assert isinstance(statement, Select)
     return statement

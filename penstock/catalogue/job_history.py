@@ -34,7 +34,7 @@ def versions(
     """What was done to the job of this name that there is in the end; nothing of former ones of its name."""
     found: list[JobVersion] = []
     if job in catalogue.jobs:
-        found.append(_version(folded, "earlier", catalogue.jobs[job]))
+        found.append(_version(folded, "earlier" if folded else "started with its app", catalogue.jobs[job]))
     for number, entry in enumerate(entries, folded + 1):
         for command in entry:
             catalogue = catalogue.after(command)

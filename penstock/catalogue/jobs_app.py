@@ -16,7 +16,7 @@ from penstock.catalogue.jobs_declaration import JobsDeclaration
 if TYPE_CHECKING:
     from penstock.catalogue.command import Answered
     from penstock.catalogue.messages import Deliver
-    from penstock.catalogue.program import Jobs
+    from penstock.catalogue.program import Program
     from penstock.query.stream import Stream
     from penstock.sql.scope import UserFunction
 
@@ -33,12 +33,12 @@ class JobsApp(JobsDeclaration):
 
         return explained([script(self.sql, self.file)], Given(self.streams, self.queries, self.functions))
 
-    def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Jobs:
+    def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Program:
         """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take
         in commands too."""
-        from penstock.catalogue.program import Jobs
+        from penstock.catalogue.program import Program
 
-        return Jobs(
+        return Program(
             self.name,
             state,
             streams=self.streams,

@@ -6,15 +6,17 @@ A job that is altered to tell other columns keeps its sinks open: they are asked
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 
 import polars as pl
 
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.job_builder import Workshop
-from penstock.errors import UserError
 from penstock.query.physical import ScanPlan
 from penstock.sinks.contract import Sink
+
+_LOG = logging.getLogger(__name__)
 
 
 class Opening:
@@ -49,8 +51,9 @@ class Opening:
                 continue
             opened, columns = self._opened.get(entry.created, ((), {}))
             if opened is not sinks:
+                apart = "" if entry.of_app else f".{entry.created}"
                 for sink in sinks:
-                    sink.open(f"{entry.name}@{self._state}.{entry.created}", dict(job.schema))
+                    sink.open(f"{entry.name}@{self._state}{apart}", dict(job.schema))
             elif columns != job.schema:
                 _check(sinks, job.schema)
             self._opened[entry.created] = sinks, dict(job.schema)
@@ -75,20 +78,17 @@ class Opening:
                     _check(sinks, schema)
 
     def close(self) -> None:
-        """Close all sinks."""
+        """Close all sinks. They have all rows of committed epochs, so one that cannot be closed loses nothing."""
         for sinks in self._workshop.forget(Catalogue()):
             for sink in sinks:
-                _close(sink)
+                try:
+                    sink.close()
+                except Exception as failure:
+                    _LOG.warning("%s could not be closed: %s", sink.describe(), failure)
+        self._opened.clear()
         self._state = None
 
 
 def _check(sinks: Collection[Sink], schema: Mapping[str, pl.DataType]) -> None:
     for sink in sinks:
         sink.check(dict(schema))
-
-
-def _close(sink: Sink) -> None:
-    try:
-        sink.close()
-    except Exception as failure:
-        raise UserError("SINK_FAILED", f"a sink could not be closed: {failure}") from failure

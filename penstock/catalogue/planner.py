@@ -40,10 +40,33 @@ class Placed:
     recovery: Semantics | None = None
 
 
-def planned(name: str, jobs: Sequence[Placed]) -> Plan:
-    """The plan in which these jobs run together. One that is paused, or failed, gets no events and tells nothing, while
-    time goes on in its state."""
-    return _Planning(name, jobs).plan()
+def planned(name: str, jobs: Sequence[Placed], app: Plan | None = None) -> Plan:
+    """The plan in which these jobs run together, beside what runs of an `app`. One that is paused, or failed, gets no
+    events and emits nothing, while time continues in its state."""
+    if app is not None and not jobs:
+        return app
+    plan = _Planning(name, jobs).plan()
+    return plan if app is None else _beside(app, plan)
+
+
+def _beside(app: Plan, jobs: Plan) -> Plan:
+    """The plan of jobs, and that of an app before it."""
+    shared = {name: _both(scan, jobs.scans[name]) for name, scan in app.scans.items() if name in jobs.scans}
+    edges = (*app.edges, *jobs.edges)
+    return replace(
+        jobs,
+        scans={**app.scans, **jobs.scans, **shared},
+        stages={**app.stages, **jobs.stages},
+        edges=tuple(replace(edge, id=number) for number, edge in enumerate(edges)),
+        outputs={**app.outputs, **jobs.outputs},
+        levels=max(app.levels, jobs.levels),
+        rested=app.rested,
+    )
+
+
+def _both(one: ScanPlan, other: ScanPlan) -> ScanPlan:
+    """A stream with the columns that either of two needs."""
+    return replace(one, columns=_ordered(one.stream, {*one.columns, *other.columns}))
 
 
 class _SelectionBuilder:
@@ -150,7 +173,7 @@ class _Planning:
             self._members,
             self._owners,
             _previous(placed.job for placed in self._jobs if placed.life == "running"),
-            {id_: frozenset({number}) for id_, number in self._owners.items()}
+            {id_: frozenset({number}) for id_, number in self._owners.items() if number > 0}
             | {group: frozenset(one.job.number for one in members) for group, members in groups.items()},
         )
         outputs = {placed.job.name: _output(placed) for placed in self._jobs if placed.life == "running"}

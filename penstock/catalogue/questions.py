@@ -10,21 +10,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from penstock.catalogue.catalogue import Catalogue
+from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.command_history import Known
-from penstock.catalogue.commands import Desk
 from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.job_builder import Workshop
 from penstock.catalogue.job_history import JobVersion, versions
 from penstock.catalogue.messages import Deliver, routed
 from penstock.catalogue.results import Answer, Results
+from penstock.errors import UserError
 from penstock.query.logical import Source, StreamDefinition
 from penstock.query.physical import Plan
+
+if TYPE_CHECKING:
+    from penstock.catalogue.commands import Desk
 
 
 class Asking(ABC):
@@ -34,8 +37,16 @@ class Asking(ABC):
     _known: Known
     _results: Results
     _workshop: Workshop
-    _desk: Desk
     _deliver: Mapping[str, Deliver]
+
+    @property
+    @abstractmethod
+    def _desk(self) -> Desk:
+        """What checks statements."""
+
+    @abstractmethod
+    def _keeps(self, entry: JobEntry) -> bool:
+        """Whether the results of a job are kept."""
 
     @property
     @abstractmethod
@@ -58,16 +69,18 @@ class Asking(ABC):
     def versions(self, job: str) -> list[tuple[float | None, JobVersion]]:
         """What was done to a job, oldest first, each with its time where that is known."""
         with self._lock:
-            self._told_as(job)
+            if job not in self.catalogue.jobs:
+                raise self._desk.unknown(job, self.catalogue)
             folded, entries = self._known.folded, list(self._known.entries)
             before = self._known.after(folded)
         return [(self._known.log.at(one.command), one) for one in versions(job, folded, before, entries)]
 
     def sharing(self) -> dict[str, int]:
         """How many jobs each sub-query that is shared works for."""
-        plan = self.plan(self.commands)
-        assert plan.jobs is not None
-        return {group: len(members) for group, members in plan.jobs.members.items() if group}
+        jobs = self.plan(self.commands).jobs
+        return (
+            {} if jobs is None else {group: len(members) for group, members in jobs.members.items() if group}
+        )
 
     def stream(self, name: str) -> StreamDefinition:
         """A stream of the catalogue."""
@@ -75,6 +88,11 @@ class Asking(ABC):
             node = self._workshop.stream(name, self.catalogue).node
         assert isinstance(node, Source)
         return node.stream
+
+    def describe(self, job: str) -> dict[str, Any]:
+        """A job, for people: its query, its parameters, where its rows go, how it is."""
+        with self._lock:
+            return self._desk.describe(self._desk.found(job, self.catalogue))
 
     def compiled(self, job: str) -> Compiled:
         """A job of the catalogue."""
@@ -120,6 +138,12 @@ class Asking(ABC):
         jobs = self.catalogue.jobs
         if job not in jobs:
             raise self._desk.unknown(job, self.catalogue)
+        if not self._keeps(jobs[job]):
+            raise UserError(
+                "RESULTS_NOT_KEPT",
+                f"this engine does not keep the results of {job}, an output of the app that it runs",
+                hint="Read them where its sinks write them, or start the engine with `penstock serve`.",
+            )
         return jobs[job].told_as
 
     def followed(self, committed: int) -> Counter[str]:

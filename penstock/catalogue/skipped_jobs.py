@@ -9,35 +9,64 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.catalogue.catalogue import Catalogue
+from penstock.catalogue.app_plan import AppPlan, stages_owned
+from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.command import Command, EmptyJob
-from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.planner import Placed, planned
 from penstock.query.physical import Plan
 from penstock.state.manifest import Manifest
 
 
-def planned_resting(name: str, jobs: Sequence[Placed], names: Collection[str]) -> Plan:
-    """The plan of these jobs in which those of these names rest that run and can. One that waits reads what it will
-    need when it runs again."""
+def planned_resting(
+    name: str,
+    jobs: Sequence[Placed],
+    names: Collection[str],
+    app: AppPlan | None = None,
+    outputs: Sequence[JobEntry] = (),
+) -> Plan:
+    """The plan of these jobs, and of the `outputs` that share the plan of an app, in which those of these names rest
+    that run and can. One that waits reads what it will need when it runs again."""
+    active = {entry.name for entry in outputs if entry.master.life == "running"}
     running = {one.job.name for one in jobs if one.life == "running"}
-    needed = _needed([one.job for one in jobs], names)
+    reads = {one.job.name: one.job.reads | one.job.previous.keys() for one in jobs}
+    needed = _needed({**dict.fromkeys(active, frozenset[str]()), **reads}, names)
     rests = {one.job.name for one in jobs if not one.job.stateless} & set(names)
     rested = frozenset(rests & running - needed)
-    plan = planned(name, [replace(one, life="paused") if one.job.name in rested else one for one in jobs])
+    part = None if app is None else _part_of(app, outputs, active, (active & set(names)) - needed)
+    placed = [replace(one, life="paused") if one.job.name in rested else one for one in jobs]
+    plan = planned(name, placed, part)
     waiting = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
-    return replace(plan, rested=rested, needed=needed, waiting=waiting)
+    waiting |= {entry.name: entry.recovery for entry in outputs if entry.name not in active}
+    released = (
+        frozenset[str]() if app is None else app.plan.identities.states.keys() - plan.identities.states.keys()
+    )
+    return replace(
+        plan, rested=rested | plan.rested, needed=needed, waiting=waiting, released=frozenset(released)
+    )
 
 
-def _needed(jobs: Sequence[Compiled], names: Collection[str]) -> frozenset[str]:
+def _part_of(app: AppPlan, outputs: Sequence[JobEntry], active: set[str], rests: set[str]) -> Plan | None:
+    """What runs of an app."""
+    if not outputs:
+        return None
+    part = app.part(active, rests | {entry.name for entry in outputs} - active)
+    changed = {
+        entry.name: entry.recovery
+        for entry in outputs
+        if entry.name in part.outputs and part.outputs[entry.name].recovery != entry.recovery
+    }
+    recoveries = {name: replace(part.outputs[name], recovery=recovery) for name, recovery in changed.items()}
+    return replace(part, outputs={**part.outputs, **recoveries}) if changed else part
+
+
+def _needed(reads: Mapping[str, Collection[str]], names: Collection[str]) -> frozenset[str]:
     """Of these names those of jobs that another reads, however far away."""
     if not names:
         return frozenset()
-    reads = {job.name: job.reads | job.previous.keys() for job in jobs}
     needed = [name for name in reads if name not in names]
     kept = set(needed)
     while needed:
-        new = reads.get(needed.pop(), frozenset()) - kept
+        new = set(reads.get(needed.pop(), ())) - kept
         kept |= new
         needed += new
     return frozenset(kept.intersection(names))
@@ -49,12 +78,29 @@ def emptying(names: Collection[str], then: Catalogue, now: Catalogue) -> list[Co
     return [EmptyJob(name) for name in same]
 
 
+def drop_state_in_app(
+    plan: Plan, names: Collection[str], manifest: Manifest
+) -> tuple[Manifest, dict[str, int]]:
+    """The manifest without the state that only these outputs need, of an app whose plan this is; and its bytes."""
+    own = stages_owned(plan, names)
+    found: dict[str, int] = {}
+    for stage, leads in own.items():
+        runs = {
+            run.name: run.bytes for group in manifest.collections.get(stage, {}).values() for run in group
+        }
+        for output in leads:
+            found[output] = found.get(output, 0) + sum(runs.values())
+    collections = {name: group for name, group in manifest.collections.items() if name not in own}
+    return replace(manifest, collections=collections), found
+
+
 def bytes_of(names: Collection[str], plan: Plan, manifest: Manifest) -> Mapping[str, int]:
     """The bytes of the state that jobs have for themselves; what they share with others is not counted."""
-    assert plan.jobs is not None
-    numbers = {output.job: name for name, output in plan.outputs.items() if name in names}
+    numbers = {
+        output.job: name for name, output in plan.outputs.items() if name in names and output.job is not None
+    }
     found: dict[str, int] = {}
-    for sub, owner in plan.jobs.owners.items():
+    for sub, owner in ({} if plan.jobs is None else plan.jobs.owners).items():
         if owner in numbers:
             runs = {
                 run.name: run.bytes

@@ -27,6 +27,7 @@ def packed(catalogue: Catalogue) -> bytes:
         "former": sorted(catalogue.former),
         "said": dict(catalogue.said),
         "answered": {name: _answers(kept) for name, kept in catalogue.answered.items()},
+        **({"removed": sorted(catalogue.removed)} if catalogue.removed else {}),
     }
     text = json.dumps(body, separators=(",", ":")).encode()
     return b"%s\n%08x\n" % (text, zlib.crc32(text))
@@ -47,6 +48,7 @@ def unpacked(content: bytes) -> Catalogue:
         frozenset(body["former"]),
         body["said"],
         {name: _kept(name, *said) for name, said in body.get("answered", {}).items()},  # older ones have none
+        frozenset(body.get("removed", ())),
     )
 
 

@@ -164,6 +164,8 @@ class Submission:
 
     def _check_sinks(self, entry: JobEntry, reference: CodeReference, output: Output) -> None:
         before = () if entry.code is None else entry.code.sinks
+        if entry.of_app:
+            before = tuple(define_sinks(self._workshop.sinks(entry)))
         if before != reference.sinks:
             raise UserError(
                 "SINKS_CHANGED",

@@ -19,8 +19,8 @@ from typing import Annotated
 import typer
 
 from penstock.catalogue.coordinators import coordinator as as_coordinator
-from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import served_app
 from penstock.cli.options import State, default_state
 from penstock.cli.serve import (
@@ -81,15 +81,11 @@ def coordinator(
 ) -> None:
     """Manage jobs over HTTP that an engine elsewhere executes (`penstock serve --coordination`)."""
     app = served_app(file, empty)
-    if not isinstance(app, JobsApp):
-        raise UserError(
-            "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
-        )
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
     check_token_for_code(allow_code, door.token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
-    jobs = app.on(place, follows=True)
+    jobs = program_of(app, place, keeps_results=True, follows=True)
     identity, of_unit = _check_state(directory, jobs), _is_of_unit(place)
     hosted = Host(
         jobs, place, StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
@@ -100,7 +96,7 @@ def coordinator(
     with door.server(hosted) as server:
         log("listening", url=server.url, state=str(place), token=door.token is not None)
         door.warn()
-        jobs.joined()
+        jobs.join()
         if not of_unit:
             hosted.open(_last_epoch(directory), ours=False)
         me = as_coordinator(name, server.url)
@@ -129,7 +125,7 @@ def coordinator(
     log("ended")
 
 
-def _check_state(directory: StateDirectory, jobs: Jobs) -> str:
+def _check_state(directory: StateDirectory, jobs: Program) -> str:
     """The identity of the state; raises unless it is that of an engine with these jobs."""
     facts = directory.read_existing_facts()
     if facts["query"] != jobs.fingerprint:
@@ -159,7 +155,7 @@ def _is_of_unit(place: Path) -> bool:
 
 
 def _follow(
-    jobs: Jobs | None, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
+    jobs: Program | None, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
 ) -> None:
     """Report the engine's epochs to the host until it is time to stop; nothing if another thread does (no `jobs`)."""
     seen, logged_at = (-2, -1), 0.0

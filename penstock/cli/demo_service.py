@@ -6,10 +6,9 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
-from penstock.engine.retained_results import Kept
 from penstock.engine.status_server import measured, status
 from penstock.errors import ExternalError
 from penstock.server.api import Service
@@ -22,7 +21,7 @@ PORT = 8080
 
 
 @contextlib.contextmanager
-def serve_dashboard(engine: Engine, program: Jobs | Kept) -> Iterator[tuple[str, Host]]:
+def serve_dashboard(engine: Engine, program: Program) -> Iterator[tuple[str, Host]]:
     """Serve the dashboard on loopback; yields its address and the host to which epochs are reported."""
     host = Host(program, engine.settings.state)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)

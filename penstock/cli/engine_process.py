@@ -12,14 +12,14 @@ from typing import Annotated
 
 import typer
 
+from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.cli.entry import run_cli
 from penstock.cli.load_app import served_app
-from penstock.engine.retained_results import Kept
-from penstock.epoch.program import Fixed, Program
 from penstock.ha.schemes import Semantics
 from penstock.ha.unit import Kind, Unit
-from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.replica.member import EngineMember
 from penstock.settings import Settings
@@ -50,24 +50,19 @@ def engine_process(
 
 
 class Programs:
-    """The program of an app for the engines of a unit on a state directory: a plan for life is compiled once.
+    """The program of an app for the engines of a unit on a state directory; an app is compiled once.
 
-    What jobs were told, which of them failed and what they tell lies in the directory the unit was started on, for all
-    its engines, whichever directory they run on. Where it is `served` commands come from the service as well, and the
-    results of an app's outputs are kept there too.
+    Commands, results and failures lie in the directory that the unit was started on, for all its engines, whichever
+    directory they run on. Where it is `served`, the service accepts commands as well, and the results of an app's
+    outputs are kept there too.
     """
 
     def __init__(self, app: App | JobsApp, root: Path, *, served: bool = False) -> None:
-        self._app, self._root, self._served = app, root, served
-        self._fixed: Fixed | None = None
-        if isinstance(app, App):
-            self._fixed = Kept(compiled(app), root) if served else Fixed(compiled(app))
+        self._app = AppPlan.of(app) if isinstance(app, App) else app
+        self._root, self._served = root, served
 
     def __call__(self) -> Program:
-        if self._fixed is not None:
-            return self._fixed
-        assert isinstance(self._app, JobsApp)
-        return self._app.on(self._root, shared=self._served)
+        return program_of(self._app, self._root, keeps_results=self._served, shared=self._served)
 
 
 def _print_line(line: str) -> None:

@@ -17,15 +17,14 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.program_of import program_of
 from penstock.cli.demo_service import serve_dashboard
 from penstock.cli.run_view import view_for
 from penstock.cli.summary import failed_jobs, summary
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
-from penstock.engine.retained_results import Kept
 from penstock.engine.status_server import StatusServer
 from penstock.epoch.runner import EpochReport
-from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.settings import Settings
 
@@ -43,15 +42,8 @@ def serve(
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # do not break lines in a file
-    jobs, kept = None, None
-    if isinstance(app, JobsApp):
-        jobs = app.on(settings.state)
-        engine = Engine(jobs, settings)
-    elif ui:
-        kept = Kept(compiled(app), settings.state)
-        engine = Engine(kept, settings)
-    else:
-        engine = Engine(app, settings)
+    program = program_of(app, settings.state, keeps_results=ui)
+    engine = Engine(program, settings)
     stopping = StopSignals(engine)
     began = False
     try:
@@ -61,8 +53,7 @@ def serve(
             contextlib.ExitStack() as listening,
         ):
             hosted = None
-            program = jobs or kept
-            if ui and program is not None:
+            if ui:
                 address, hosted = listening.enter_context(serve_dashboard(engine, program))
                 console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
 
@@ -74,11 +65,10 @@ def serve(
             def tell(phase: str) -> None:
                 nonlocal began
                 began = phase == "running"
-                if phase == "starting Spark" and jobs is not None and (lines := failed_jobs(jobs.catalogue)):
+                if phase == "starting Spark" and (lines := failed_jobs(program.catalogue)):
                     console.print(lines, markup=False, highlight=False, soft_wrap=True)
-                if began and jobs is not None:
-                    listening.enter_context(JobServer(jobs, settings.state))
-                if began:  # after that: who finds this one alone knows that there are no commands
+                if began:
+                    listening.enter_context(JobServer(program, settings.state))
                     listening.enter_context(StatusServer(engine))
                 if phase != "starting Spark":
                     stopping.take_signals()  # pyspark has replaced our handlers

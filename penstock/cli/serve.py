@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from penstock.catalogue.coordinators import coordinator
-from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import served_app
 from penstock.cli.options import (
     CheckpointEvery,
@@ -54,11 +54,9 @@ from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduc
 from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
-from penstock.engine.retained_results import Kept
 from penstock.engine.status_server import StatusServer, measured, status
 from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
 from penstock.server.host import Host
 from penstock.server.limits import Limits
 from penstock.server.middleware import PAGES
@@ -200,11 +198,7 @@ def serve(
             spread=Spread(coordination, name),
         )
         return
-    program = app.on(place) if isinstance(app, JobsApp) else Kept(compiled(app), place)
-    if coordination is not None and isinstance(program, Kept):
-        raise UserError(
-            "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
-        )
+    program = program_of(app, place, keeps_results=True)
     settings = Settings(
         state=place,
         master=master,
@@ -253,7 +247,7 @@ def _check_unit(ha: bool, unit_options: UnitOptions, watched: Path | None) -> No
 
 def _run(
     engine: Engine,
-    program: Jobs | Kept,
+    program: Program,
     hosted: Host,
     for_seconds: float | None,
     opened: Callable[[], None],
@@ -266,9 +260,8 @@ def _run(
                 opened()
             if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has replaced our handlers
-            if phase == "running" and isinstance(program, Jobs):
-                listening.enter_context(JobServer(program, engine.settings.state))
             if phase == "running":
+                listening.enter_context(JobServer(program, engine.settings.state))
                 listening.enter_context(StatusServer(engine))
             log(phase)
             hosted.enter_phase(phase)

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from penstock.catalogue.coordinators import coordinator as as_coordinator
 from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.cli.service_options import Door, join_coordinators
 from penstock.cli.unit import check_ended, describe_unit, open_unit, stop_by_signal, watch_unit
 from penstock.engine.job_server import JobServer
-from penstock.engine.retained_results import Kept
 from penstock.errors import PenstockError, UserError
 from penstock.ha.claim import prepare_launch
 from penstock.ha.coordinator import Coordinator
@@ -28,7 +28,6 @@ from penstock.ha.launch import Launch
 from penstock.ha.nodes import cancel_requests, start_on_node
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Unit
-from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.server.api import Service
 from penstock.server.host import Host
@@ -65,7 +64,7 @@ def serve_ha(
 ) -> None:
     """Coordinate a unit and serve its results, until it is done or stopped."""
     _refuse_unserved(place)
-    program = app.on(place, follows=True) if isinstance(app, JobsApp) else _kept(app, place)
+    program = program_of(app, place, keeps_results=True, follows=True)
     StateDirectory(place).refuse_another(program.fingerprint, program.summary, program.former_fingerprint)
     hosted = Host(program, place, guard)
     hosted.unit_status = watch_unit(place)
@@ -75,10 +74,7 @@ def serve_ha(
         log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
         door.warn()
         log(describe_unit(unit))
-        if isinstance(program, Jobs):
-            program.joined(begin=True)
-        else:
-            program.joined()
+        program.join(begin=True)
         coordinator = Coordinator(unit, start_on_node, log, cancel_requests, prepare_launch(unit, scheme))
         stop_by_signal(coordinator)
         try:
@@ -96,10 +92,6 @@ def serve_ha(
             raise SystemExit(130) from None
         finally:
             hosted.end()
-
-
-def _kept(app: App, place: Path) -> Kept:
-    return Kept(compiled(app), place, follows=True)
 
 
 def _refuse_unserved(place: Path) -> None:
@@ -120,13 +112,8 @@ def _refuse_unserved(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def _commanded(
-    program: Jobs | Kept, hosted: Host, server: Server, door: Door, spread: Spread
-) -> Iterator[None]:
+def _commanded(program: Program, hosted: Host, server: Server, door: Door, spread: Spread) -> Iterator[None]:
     """Accept commands at a local socket too, and share the management of jobs if a store is given."""
-    if isinstance(program, Kept):
-        yield
-        return
     me, where, over = as_coordinator(spread.name, server.url), spread.where, threading.Event()
 
     def share() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.master_placement import Roster
-from penstock.catalogue.program import Jobs
 from penstock.coordination.address import open_store
 from penstock.errors import PenstockError, UserError
 from penstock.server.api import Service
@@ -69,7 +68,6 @@ def join_coordinators(
 ) -> Iterator[Coordinators]:
     """Be one of the coordinators at a coordination store, within a `with` block."""
     jobs = hosted.program
-    assert isinstance(jobs, Jobs)
 
     def log_change(before: Roster, after: Roster) -> None:
         names = list(jobs.catalogue.jobs)

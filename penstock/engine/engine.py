@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.coordination.leadership import lead_unit
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.duty import Duty
@@ -32,12 +34,10 @@ from penstock.epoch.local_stages import LocalStages
 from penstock.epoch.migration import Change, Moved
 from penstock.epoch.migration_cost import Rules
 from penstock.epoch.open_logs import Logs
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.rate_control import rate_of
 from penstock.epoch.run_summary import Run
 from penstock.epoch.runner import EpochReport, EpochRunner, Shape
 from penstock.errors import InternalError, PenstockError
-from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan
 from penstock.settings import INLINE, Settings, check_interval, cores_of
@@ -73,7 +73,7 @@ class Engine:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
         check_interval(self.settings)
-        self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
+        self.program = program_of(app, self.settings.state) if isinstance(app, App) else app
         self.seat = Seat(self.settings.state, duty, self.settings.semantics)
         self.state, self.outlet = self.seat.state, self.seat.outlet
         self.admission: Admission | None = None
@@ -156,7 +156,7 @@ class Engine:
         facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
         try:
             leads = self.seat.decides.is_set()
-            self.program.begun(follows=not leads, fenced_directory=self.state.fenced_directory)
+            self.program.start(follows=not leads, fenced_directory=self.state.fenced_directory)
             continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
@@ -164,7 +164,7 @@ class Engine:
             # what newer commands read, the program itself finds out about: it may cost one job alone
             if leads and self.program.commands == taken:
                 logs.start(self.plan)  # a wrong path is told before Spark is started
-            self.program.opened(facts["id"], logs.start_one, taken)
+            self.program.open(facts["id"], logs.start_one, taken)
             spark = self._spark
             if spark is None and self.settings.master != INLINE:
                 tell("starting Spark")
@@ -186,7 +186,7 @@ class Engine:
             with contextlib.suppress(PenstockError):
                 for scan in self.plan.scans.values():
                     scan.stream.log.stopped()
-            self.program.closed()
+            self.program.close()
             self.state.release()
 
     def pause(self, paused: bool) -> None:

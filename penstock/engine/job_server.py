@@ -25,7 +25,7 @@ from penstock.epoch.message import error_to_json
 from penstock.errors import InternalError, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.catalogue.program import Jobs
+    from penstock.catalogue.program import Program
     from penstock.catalogue.results import Answer
 
 _AT = "at-"
@@ -34,7 +34,7 @@ _AT = "at-"
 class JobServer:
     """Answers until it is closed, each caller in a thread of its own."""
 
-    def __init__(self, jobs: Jobs, state: Path, coordinator: str | None = None) -> None:
+    def __init__(self, jobs: Program, state: Path, coordinator: str | None = None) -> None:
         self._jobs = jobs
         self.path = socket_of(state) if coordinator is None else coordinator_socket(state, coordinator)
         self._server = LineServer.at(self.path, "penstock-jobs", self._answered)

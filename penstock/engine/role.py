@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.catalogue.program import Program
 from penstock.engine.code_check import check_replica
 from penstock.engine.duty import Duty
 from penstock.epoch.delivery import Outlet
 from penstock.epoch.open_logs import Logs
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.recovery import Comeback, come_back
 from penstock.epoch.recovery_actions import Fates
 from penstock.epoch.runner import EpochReport
@@ -45,7 +45,8 @@ class Seat:
         self._followed_generation = -1
         #: the last epoch that whoever leads is known to have committed
         self.committed = -1
-        self._waits = False
+        #: whether a job may fail alone in an epoch that takes in so many commands
+        self._waits: Callable[[int], bool] = lambda commands: False
 
     @property
     def owner(self) -> str:
@@ -73,7 +74,7 @@ class Seat:
         else:
             if self.state.shared_records is not None:
                 check_replica(program.code, self.state.shared_records.read_code(follows.generation()))
-            self._waits = not isinstance(program, Fixed)
+            self._waits = program.isolates_failures
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
@@ -82,8 +83,8 @@ class Seat:
             program.summary,
             generation,
             former=program.former_fingerprint,
-            drops_state=drops_state and isinstance(program, Fixed),
-            use=program.plan(0).identities if isinstance(program, Fixed) else None,
+            drops_state=drops_state and program.app_plan is not None,
+            use=None if program.app_plan is None else program.app_plan.identities,
         )
         try:
             if self._duty is not None:
@@ -116,11 +117,11 @@ class Seat:
     def recorded_end(self, epoch: int) -> Offset | None:
         """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
         fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
-        if self._waits and not self.decides.is_set() and epoch > self.committed:
-            book = self.state.shared_records  # whoever records an epoch has committed the one before
-            if book is None or not book.has(epoch + 1):
-                return None
-        return self.state.records.read_end(epoch)
+        end = self.state.records.read_end(epoch)
+        if end is None or self.decides.is_set() or epoch <= self.committed or not self._waits(end.commands):
+            return end
+        records = self.state.shared_records  # whoever records an epoch has committed the one before
+        return end if records is not None and records.has(epoch + 1) else None
 
     def promoted(self, fence: Fence, program: Program) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
@@ -132,7 +133,7 @@ class Seat:
         self.outlet.open()
         if self.logs is not None:
             self.logs.lead(program.plan(program.commands), self._remembered())
-        program.led(self.state.records.last_commands())
+        program.lead(self.state.records.last_commands())
 
     def _remembered(self) -> Mapping[str, Any]:
         """What the one that was followed remembers of the logs; nothing where its directory is lost with it."""
@@ -146,7 +147,7 @@ class Seat:
         with each leader a new life of theirs may have begun."""
         if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
             return
-        program.caught_up(commands)
+        program.follow_commands(commands)
         plan, record = program.plan(commands), self.state.records.read(epoch)
         recorded = 0 if record is None else record.generation
         if recorded != self._followed_generation and self.state.shared_records is not None:

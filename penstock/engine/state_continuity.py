@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from penstock.epoch.program import Fixed, Program
+from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
@@ -47,7 +47,7 @@ def continue_state(
             told = f"the query has changed: of its state {found.describe()}"
             _LOG.warning(told)
             tell(told)
-    if isinstance(program, Fixed):
+    if program.app_plan is not None:
         if not same_query:  # what the sinks have of recorded epochs is the former query's
             facts["former_query_upto"] = state.former_query_last_epoch = state.records.newest_epoch()
         facts |= {"query": program.fingerprint, "summary": program.summary}

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.catalogue.program import Program
 from penstock.epoch.emission_limit import MANY, Closing, Due, Step
 from penstock.epoch.kill_points import reached
-from penstock.epoch.program import Program
 from penstock.epoch.rate_control import LEAST_READING, RateControl, shares
 from penstock.logs.contract import Partition
 from penstock.query.physical import ScanPlan

@@ -146,8 +146,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     if failures:
         raise JobsFailed(failures)
     aside = [message.frame for message in messages if isinstance(message, Aside)]
-    if task.plan.jobs is not None:
-        before = drop_states_of_removed_jobs(before, task.plan.identities)
+    before = drop_states_of_removed_jobs(before, task.plan.identities)
     seen = _seen(messages)
     manifest = before.advance(
         task.epoch,

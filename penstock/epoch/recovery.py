@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.epoch.program import Program
+from penstock.catalogue.program import Program
 from penstock.epoch.recovery_actions import Fates
 from penstock.epoch.runner import EpochReport
 from penstock.ha.schemes import Semantics
@@ -223,7 +223,7 @@ def _forget(
     own = _plan(program, back.recorded_epoch, record, names).rested if names else names
     if not own:
         return manifest
-    without, sizes = program.forgotten(record.commands, last, own, manifest)
+    without, sizes = program.drop_state(record.commands, last, own, manifest)
     for name, size in sizes.items():
         back.jobs[name].lost_state_bytes = size
     return without

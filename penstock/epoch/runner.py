@@ -25,6 +25,7 @@ from pathlib import Path
 
 import polars as pl
 
+from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint_interval import Interval
 from penstock.epoch.delivery import Outlet
 from penstock.epoch.gather import Gathered, gathered
@@ -33,7 +34,6 @@ from penstock.epoch.job_shares import JobShares
 from penstock.epoch.kill_points import reached
 from penstock.epoch.migration import Change, Moved, Moves
 from penstock.epoch.migration_cost import Rules
-from penstock.epoch.program import Program
 from penstock.epoch.recovery_actions import Fates, answers_kept, offer
 from penstock.epoch.rehearsal import a_little, rehearsal
 from penstock.epoch.report import EpochReport
@@ -208,7 +208,7 @@ class EpochRunner:
         taken: Mapping[str, int] = {}
         if not told_before or offered.again:
             taken = self.outlet.take(epoch, plan, offered.rows, None if told_before else put_aside)
-        self._program.delivered(epoch, end.commands, offered.kept, result.last)
+        self._program.keep_results(epoch, end.commands, offered.kept, result.last)
         reached("delivered", epoch)
         self._may_write()
         self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))
@@ -299,7 +299,7 @@ class EpochRunner:
                 return plan, gathered(task, self.manifest, sent)
             except JobsFailed as failed:
                 self._may_write()
-                self._program.failed(epoch, commands, failed.errors)
+                self._program.record_failures(epoch, commands, failed.errors)
             finally:
                 if self._place.shelf is not None:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
@@ -314,7 +314,7 @@ class EpochRunner:
         names = {output.job: output.name for output in plan.outputs.values() if output.job is not None}
         self.shares, over = self.shares.after(result.job_seconds(), seconds, names)
         if over:
-            self._program.paused(commands, over)
+            self._program.pause_jobs(commands, over)
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep` and the runs nobody needs; logs and commands may forget what is
@@ -364,8 +364,8 @@ class EpochRunner:
             maps=maps,
             place=self._place,
             engine_pid=os.getpid(),
-            flush=self._program.flushed(record.start.commands, end.commands),
-            previous=self._program.previous(epoch, end.commands, plan),
+            flush=self._program.flushed_jobs(record.start.commands, end.commands),
+            previous=self._program.previous_rows(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
             gone=self._gone,
         )

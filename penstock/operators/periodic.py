@@ -44,10 +44,10 @@ class PeriodicAggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         before, after = progress.before, progress.after
         first, still_open = self.window.first_open(before), self.window.first_open(after)
-        floor, kept = self._multiple(before), self._multiple(after)
+        floor, keep_from = self._multiple(before), self._multiple(after)
         # a pane is emitted at the end of its window, or at the next multiple where its other windows continue
-        below = after if kept > floor or still_open > first else floor
-        due, open_from = self.take_panes(frame, state, kept, floor, below), self.window.start(still_open)
+        below = after if keep_from > floor or still_open > first else floor
+        due, open_from = self.take_panes(frame, state, keep_from, floor, below), self.window.start(still_open)
         emitted = None
         if due is not None:
             emitted = self._select_due(merge_partials(due, self.keys, self.aggregates), first, after)

@@ -42,6 +42,11 @@ def forms(app: App, prefix: str = "") -> Forms:
 
 def compiled(app: App) -> Plan:
     """The physical plan of an application, which runs by itself."""
+    return forms_alone(app).plan
+
+
+def forms_alone(app: App) -> Forms:
+    """Every form of an application that runs by itself: it cannot read jobs."""
     for node in nodes_of(app):
         if isinstance(node, FromJob | Previous):
             raise UserError(
@@ -50,4 +55,4 @@ def compiled(app: App) -> Plan:
                 where=str(node.origin),
                 hint="Run it beside that job, with `penstock deploy`, or use the stream that the job emits.",
             )
-    return forms(app).plan
+    return forms(app)

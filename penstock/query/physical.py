@@ -119,6 +119,8 @@ class Plan:
     needed: frozenset[str] = frozenset()
     #: jobs that are paused or failed and keep their state, with the recovery that each declares
     waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
+    #: state of an app that commands have released: its outputs were dropped, emptied or altered
+    released: frozenset[str] = frozenset()
 
     def edges_from(self, source: EdgeSource) -> list[Edge]:
         return self._by_source.get(source, [])
@@ -147,6 +149,7 @@ class Plan:
             {id_: ones for id_, ones in versions.items() if ones},
             {id_: ones for id_, ones in readable.items() if ones},
             None if self.jobs is None else self.jobs.numbers,
+            self.released,
         )
 
     @cached_property

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.epoch.program import Fixed, Program
+from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
 from penstock.logs.copy_choice import Extent
@@ -32,7 +32,7 @@ Report = Mapping[str, Mapping[str, Mapping[str, list[int]]]]
 
 def replicated_in(program: Program) -> dict[str, ReplicatedLog]:
     """The replicated logs of a program, by stream. Which streams jobs read that come and go, their leader knows."""
-    scans = program.plan(0).scans if isinstance(program, Fixed) else {}
+    scans = {} if program.app_plan is None else program.app_plan.scans
     logs = {name: scan.stream.log for name, scan in scans.items()}
     return {name: log for name, log in logs.items() if isinstance(log, ReplicatedLog)}
 

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
+from penstock.catalogue.program import Program
 from penstock.coordination.lease import Lease
 from penstock.engine.code_check import check_replica
 from penstock.engine.duty import Duty, Leader
@@ -27,7 +28,6 @@ from penstock.engine.job_server import JobServer
 from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.recent_epochs import Recent
 from penstock.engine.status_server import StatusServer
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.run_summary import Run
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, PenstockError
@@ -45,9 +45,6 @@ from penstock.replica.standby import Standby
 from penstock.settings import INLINE, Settings
 from penstock.spark.session import SparkSession, session, warm_up
 from penstock.state.directory import StateDirectory
-
-if TYPE_CHECKING:
-    from penstock.catalogue.program import Jobs
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
@@ -250,9 +247,8 @@ class EngineMember:
                 raise failure[0]
 
     def _serve(self, engine: Engine) -> None:
-        """Take commands in where it has jobs: people know the directory that the unit was started on."""
-        if not isinstance(engine.program, Fixed):  # what jobs are is not loaded where there are none
-            self._serving.enter_context(JobServer(cast("Jobs", engine.program), self._unit.root))
+        """Accept commands: people know the directory that the unit was started on."""
+        self._serving.enter_context(JobServer(engine.program, self._unit.root))
 
     def _epoch(self, engine: Engine, report: EpochReport) -> None:
         waiting = {} if engine.admission is None else engine.admission.backlog

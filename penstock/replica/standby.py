@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.catalogue.program import Program
 from penstock.engine.state_location import state_place
-from penstock.epoch.program import Fixed, Program
 from penstock.ha.schemes import SCHEMES
 from penstock.ha.standby_cache import StandbyCache
 from penstock.ha.unit import Unit, UnitRecord
@@ -58,8 +58,8 @@ class Standby:
                 self._unit.change(lambda now: now.add_measurements(load=rate))
             self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
         program = self._program()
-        if facts.has_spans and isinstance(program, Fixed):  # which streams jobs read, their leader knows
-            logs = {name: scan.stream.log for name, scan in program.plan(0).scans.items()}
+        if facts.has_spans and program.app_plan is not None:  # which streams jobs read, their leader knows
+            logs = {name: scan.stream.log for name, scan in program.app_plan.scans.items()}
             follower.read_ahead(directory, logs)
 
     def complete(self) -> None:

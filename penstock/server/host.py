@@ -21,10 +21,9 @@ import penstock
 from penstock.catalogue.code_requests import CodeRequest
 from penstock.catalogue.command import Answered
 from penstock.catalogue.coordinators import Coordinators
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.catalogue.results import Answer
 from penstock.engine.gauges import Gauges
-from penstock.engine.retained_results import Kept
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics import Registry, expose
@@ -34,7 +33,7 @@ from penstock.metrics.facts import set_engine, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
 from penstock.server.epoch_history import EpochHistory, status_values
-from penstock.server.job_graph import Rates, job_graph, plan_graph
+from penstock.server.job_graph import Rates, job_graph
 from penstock.server.response_bodies import Graph
 from penstock.server.restarts import Restarts
 from penstock.server.statement_guard import StatementGuard
@@ -54,7 +53,7 @@ _MAX_CACHED_RESULTS = 1_000
 class Host:  # over 25 methods: one for each thing that the API shows or changes
     """A running program, as the API sees it."""
 
-    def __init__(self, program: Jobs | Kept, state: Path, guard: StatementGuard | None = None) -> None:
+    def __init__(self, program: Program, state: Path, guard: StatementGuard | None = None) -> None:
         self.program, self.state = program, state
         self.phase = "starting"
         #: the last epoch whose results may be shown
@@ -156,15 +155,13 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
 
     @property
     def takes_commands(self) -> bool:
-        """Whether jobs can be created and altered; those of an app cannot."""
-        return not isinstance(self.program, Kept)
+        """Whether jobs can be created and altered; those for which agents reduce cannot."""
+        return not inventory.is_reduced(self.program)
 
     def execute(self, text: str, request: str | None = None, check: bool = False) -> list[Answered]:
         """Execute statements that may arrive over HTTP, once for each idempotency key `request`. With `check`, return
         what they would return and change nothing."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            raise inventory.no_commands_error(self.program)
         self._guard.check(parse(text))
         program = self.program
         with self._changing_jobs(check):
@@ -175,8 +172,6 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
     ) -> list[Answered]:
         """Create or alter a job from code, if code may arrive over HTTP."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            raise inventory.no_commands_error(self.program)
         self._guard.check_code()
         with self._changing_jobs(check):
             return self.program.submit(submitted, request, check=check)
@@ -225,14 +220,12 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
     def send_message(self, job: str, message: Any) -> Any:
         """Return the reply of a job to a message."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            raise UserError("NO_COMMANDS", "an app's outputs take no messages")
         return self.program.route(job, message)
 
     def job_identity(self, job: str) -> int:
         """A number that distinguishes a job from earlier ones of its name; raises if there is no such job."""
         self.program.ask(job)
-        return 0 if isinstance(self.program, Kept) else self.program.catalogue.jobs[job].created
+        return self.program.catalogue.jobs[job].created
 
     def results(self, job: str, since: int, limit: int) -> list[Answer]:
         """A job's results in committed epochs from one on, at most so many. Raises if some are no longer retained."""
@@ -333,21 +326,17 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
             emitted = {name: self._history.rows_per_second(name)}
             rates = Rates(events, self._history.units_per_second(), emitted)
         rates = replace(rates, stages=self.engine().get("sub_queries", {}))
-        if isinstance(self.program, Kept):
-            return plan_graph(self.program.plan(0), name, rates)
         return job_graph(self.program.compiled(name), rates, self.program.sharing())
 
     def versions(self, name: str) -> list[dict[str, Any]]:
         """The changes of a job, oldest first."""
         self.check_open()
         self.program.ask(name)
-        if isinstance(self.program, Kept):
-            return []
         return [{"at": at, **asdict(one)} for at, one in self.program.versions(name)]
 
     def coordinators(self) -> list[dict[str, Any]]:
         """The coordinators that share the jobs."""
-        if self.peers is None or isinstance(self.program, Kept):
+        if self.peers is None:
             return []
         self.check_open()
         jobs = Counter(map(self.peers.roster.carrier, self.program.catalogue.jobs))

@@ -13,35 +13,33 @@ from typing import Any
 
 import polars as pl
 
-from penstock.catalogue.commands import shown
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.catalogue import StreamEntry
+from penstock.catalogue.program import Program
 from penstock.decode.partials import Partials
-from penstock.engine.retained_results import Kept
 from penstock.errors import UserError
 from penstock.query.logical import StreamDefinition
 from penstock.server.stream_writers import takes_events
 from penstock.server.wire import columns_of
 
-_BY_PYTHON, _BY_AGENTS = "(given by Python)", "(in the SQL file of agents and engine)"
+_BY_AGENTS = "(in the SQL file of agents and engine)"
 
 
-def streams(program: Jobs | Kept) -> list[tuple[str, str, StreamDefinition]]:
+def streams(program: Program) -> list[tuple[str, str, StreamDefinition]]:
     """All streams: name, the text of its definition, definition."""
-    if isinstance(program, Kept):
-        text = _BY_AGENTS if _reduced_streams(program) else _BY_PYTHON
-        return [(name, text, scan.stream) for name, scan in program.plan(0).scans.items()]
     return [
-        (name, entry.definition, program.stream(name)) for name, entry in program.catalogue.streams.items()
+        (name, _definition(program, name, entry), program.stream(name))
+        for name, entry in program.catalogue.streams.items()
     ]
 
 
-def stream(program: Jobs | Kept, name: str) -> StreamDefinition:
+def _definition(program: Program, name: str, entry: StreamEntry) -> str:
+    reduced = not entry.text and isinstance(program.stream(name).decoder, Partials)
+    return _BY_AGENTS if reduced else entry.definition
+
+
+def stream(program: Program, name: str) -> StreamDefinition:
     """A stream; raises if there is none."""
-    if isinstance(program, Kept):
-        scans = program.plan(0).scans
-        if name in scans:
-            return scans[name].stream
-    elif name in program.catalogue.streams:
+    if name in program.catalogue.streams:
         return program.stream(name)
     raise UserError(
         "UNKNOWN_STREAM", f"there is no stream {name}", hint="GET /streams lists those there are."
@@ -62,41 +60,23 @@ def stream_facts(name: str, text: str, stream: StreamDefinition) -> dict[str, An
     }
 
 
-def jobs(program: Jobs | Kept) -> Sequence[str]:
+def jobs(program: Program) -> Sequence[str]:
     """The names of all jobs."""
-    return list(program.outputs if isinstance(program, Kept) else program.catalogue.jobs)
+    return list(program.catalogue.jobs)
 
 
-def job_facts(program: Jobs | Kept, name: str) -> dict[str, Any]:
+def job_facts(program: Program, name: str) -> dict[str, Any]:
     """A job: its query, parameters, sinks and state of life."""
-    if isinstance(program, Kept):
-        output, reduced = program.plan(0).outputs[name], _reduced_streams(program)
-        return {
-            "name": name,
-            "life": "running",
-            "query": _BY_AGENTS if reduced else _BY_PYTHON,
-            "parameters": {},
-            "into": [sink.describe() for sink in output.sinks],
-            "error": None,
-            "version": 0,
-            "recovery": output.recovery,
-            "of_python": not reduced,
-        }
     entry = program.catalogue.jobs[name]
-    facts = {key: value for key, value in shown(entry).items() if key != "job"}
-    return {"name": name, **facts, "version": entry.version, "of_python": entry.of_python}
+    facts = {key: value for key, value in program.describe(name).items() if key != "job"}
+    reduced = entry.of_app and is_reduced(program)
+    if reduced:
+        facts["query"] = _BY_AGENTS
+    return {"name": name, **facts, "version": entry.version, "of_python": entry.of_python and not reduced}
 
 
-def job_details(program: Jobs | Kept, name: str) -> dict[str, Any]:
+def job_details(program: Program, name: str) -> dict[str, Any]:
     """The columns of a job, what it reads, and its plan."""
-    if isinstance(program, Kept):
-        plan = program.plan(0)
-        return {
-            "columns": columns_of(program.outputs[name]),
-            "streams": list(plan.scans),
-            "reads": [],
-            "plan": "\n".join(f"{s.id}: {s.operator.describe()}" for s in plan.stages.values()),
-        }
     job = program.compiled(name)
     return {
         "columns": columns_of(job.schema),
@@ -106,34 +86,16 @@ def job_details(program: Jobs | Kept, name: str) -> dict[str, Any]:
     }
 
 
-def counts(program: Jobs | Kept) -> tuple[int, dict[str, int]]:
+def counts(program: Program) -> tuple[int, dict[str, int]]:
     """How many streams there are, and how many jobs are in each state of life."""
-    if isinstance(program, Kept):
-        return len(program.plan(0).scans), {"running": len(program.outputs)}
     catalogue = program.catalogue
     return len(catalogue.streams), dict(Counter(one.master.life for one in catalogue.jobs.values()))
 
 
-def no_commands_error(program: Kept) -> UserError:
-    """The error with the reason why an app takes no commands."""
-    if reduced := _reduced_streams(program):
-        return UserError(
-            "NO_COMMANDS",
-            f"agents reduce {', '.join(reduced)} for these jobs, so they do not change while they run",
-            hint="Change the SQL file of agents and engine and restart both, or have agents ship lines "
-            "(without --reduce, --reduced): then jobs come and go. See docs/ingest.md.",
-        )
-    return UserError(
-        "NO_COMMANDS",
-        "this service runs an app, whose queries do not change",
-        hint="Serve a file of SQL or a penstock.jobs_app to create and alter jobs.",
-    )
-
-
-def _reduced_streams(program: Kept) -> list[str]:
-    """The streams that agents reduce."""
-    scans = program.plan(0).scans
-    return [name for name, scan in scans.items() if isinstance(scan.stream.decoder, Partials)]
+def is_reduced(program: Program) -> bool:
+    """Whether agents reduce a stream for the app that the engine runs."""
+    scans = {} if program.app_plan is None else program.app_plan.scans
+    return any(isinstance(scan.stream.decoder, Partials) for scan in scans.values())
 
 
 def side_output_rows(folder: Path, committed: int, limit: int) -> list[dict[str, Any]]:

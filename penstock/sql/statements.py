@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
-
-from sqlglot import exp
+from typing import TYPE_CHECKING, Literal
 
 from penstock.ha.schemes import Semantics
+
+if TYPE_CHECKING:  # what reads SQL takes a while to load
+    from sqlglot import exp
 
 #: the value of a literal or a parameter
 Scalar = str | int | float | bool | None

@@ -33,6 +33,8 @@ class Identities:
     readable: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
     #: the numbers of the jobs that each state belongs to; None: the query has no jobs that come and go
     jobs: Mapping[str, frozenset[int]] | None = None
+    #: states that commands have released
+    released: frozenset[str] = frozenset()
 
     @cached_property
     def live_jobs(self) -> frozenset[int]:
@@ -107,6 +109,8 @@ def add_identities(manifest: Manifest, query: Identities) -> Manifest:
 
 def _is_missed(id_: str, manifest: Manifest, query: Identities) -> bool:
     """Whether losing a state would be an error: no command has dropped the job that it belongs to."""
+    if id_ in query.released:
+        return False
     if query.jobs is None:
         return True
     if id_.startswith(

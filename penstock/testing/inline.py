@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.engine.state_continuity import continue_state
 from penstock.engine.state_location import state_place
 from penstock.epoch.admission import Admission
@@ -19,13 +21,11 @@ from penstock.epoch.local_stages import LocalStages
 from penstock.epoch.migration import Change
 from penstock.epoch.migration_cost import Rules
 from penstock.epoch.open_logs import Logs
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.rate_control import RateControl
 from penstock.epoch.recovery import come_back
 from penstock.epoch.runner import EpochReport, EpochRunner, Shape
 from penstock.epoch.task import StatePlace
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
@@ -38,7 +38,7 @@ class InlineEngine:
 
     def __init__(
         self,
-        program: Program,
+        app: App | Program,
         state: Path,
         *,
         epoch_units: int = 1 << 40,
@@ -54,6 +54,7 @@ class InlineEngine:
         closing: Closing | None = None,
         drop_state: bool = False,
     ) -> None:
+        program = program_of(app, state) if isinstance(app, App) else app
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
         generation = None if fence is None else fence.generation
@@ -63,17 +64,17 @@ class InlineEngine:
             generation,
             former=program.former_fingerprint,
             drops_state=drop_state,
-            use=program.plan(0).identities if isinstance(program, Fixed) else None,
+            use=None if program.app_plan is None else program.app_plan.identities,
         )
         try:
-            program.begun(fenced_directory=self._directory.fenced_directory)
+            program.start(fenced_directory=self._directory.fenced_directory)
             continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
             taken = self._directory.records.last_commands()
             if program.commands == taken:
                 logs.start(program.plan(program.commands))
-            program.opened(facts["id"], logs.start_one, taken)
+            program.open(facts["id"], logs.start_one, taken)
         except BaseException:
             self._directory.release()
             raise
@@ -146,7 +147,7 @@ class InlineEngine:
         self.runner.close()
         for scan in self._program.plan(self._program.commands).scans.values():
             scan.stream.log.stopped()
-        self._program.closed()
+        self._program.close()
         self._directory.release()
 
 
@@ -171,7 +172,7 @@ def run_inline(
     epoch, with its number and the maps in force, whether these should change; `closing` how far watermarks may come.
     """
     engine = InlineEngine(
-        Fixed(compiled(app)),
+        app,
         Path(state),
         epoch_units=epoch_units,
         slices=slices,

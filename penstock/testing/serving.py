@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.catalogue.program import Jobs
-from penstock.engine.retained_results import Kept
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
+from penstock.query.logical import App
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
@@ -59,7 +60,7 @@ class Serving:
 
 @contextmanager
 def serving(
-    program: Jobs | Kept,
+    app: App | Program,
     state: Path,
     *,
     by_itself: bool = True,
@@ -71,7 +72,8 @@ def serving(
     pace: Callable[[], bool] = lambda: True,
     code: bool = False,
 ) -> Iterator[Serving]:
-    """Serve a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` says so."""
+    """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` says so."""
+    program = program_of(app, state, keeps_results=True) if isinstance(app, App) else app
     host = Host(program, state, StatementGuard(files, state, code=code))
     engine = InlineEngine(program, state, epoch_units=epoch_units)
     stop = threading.Event()

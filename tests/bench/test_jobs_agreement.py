@@ -13,7 +13,7 @@ from bench.dataset import Parameters, materialised
 from bench.job_queries import FAMILIES, STREAM, Family, answer, jobs_of
 from bench.penstock_jobs import name_of, script
 from bench.penstock_runs import clicks, files_of
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.testing.inline import InlineEngine
 
 
@@ -21,7 +21,9 @@ from penstock.testing.inline import InlineEngine
 def test_a_hundred_jobs_together_answer_as_plain_batch_code_does(family: Family, tmp_path: Path) -> None:
     dataset = materialised(Parameters(6_000, rate=200), tmp_path / "data")
     jobs = jobs_of(family, 100, reference.words_of(dataset))
-    program = Jobs("bench", tmp_path / "s", streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs))
+    program = Program(
+        "bench", tmp_path / "s", streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs)
+    )
     engine = InlineEngine(program, tmp_path / "s", epoch_units=400_000)
     told: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for report in engine.steps():

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.epoch import admission, stages
 from penstock.epoch import runner as epoch_module
 from penstock.epoch import slice as slices
@@ -68,7 +68,7 @@ def of_log(log: ListLog) -> Stream:
 
 
 #: a program and its engine
-Running = tuple[Jobs, InlineEngine]
+Running = tuple[Program, InlineEngine]
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def running(
     state: Path, stream: Stream, sql: str = "", *, functions: Mapping[str, Any] | None = None, **options: Any
 ) -> Iterator[Running]:
     """Jobs and the engine they run in, on a state directory, with one stream `clicks`."""
-    jobs = Jobs("test", state, streams={"clicks": stream}, functions=functions, begin=sql)
+    jobs = Program("test", state, streams={"clicks": stream}, functions=functions, begin=sql)
     engine = InlineEngine(jobs, state, **options)
     try:
         yield jobs, engine

@@ -11,7 +11,7 @@ from typing import Any
 import penstock as ps
 from penstock.catalogue.code_requests import alter_from, create_from, deploy
 from penstock.catalogue.commands import Answered
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.query.stream import Stream
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -54,17 +54,19 @@ class Files:
         return path
 
 
-def create(jobs: Jobs, name: str, file: Path, attribute: str = "query") -> Answered:
+def create(jobs: Program, name: str, file: Path, attribute: str = "query") -> Answered:
     (answer,) = jobs.submit(create_from(name, file, attribute))
     return answer
 
 
-def alter(jobs: Jobs, name: str, file: Path, attribute: str = "query", *, rebuild: bool = False) -> Answered:
+def alter(
+    jobs: Program, name: str, file: Path, attribute: str = "query", *, rebuild: bool = False
+) -> Answered:
     (answer,) = jobs.submit(alter_from(name, file, attribute, rebuild=rebuild))
     return answer
 
 
-def deployed(jobs: Jobs, file: Path, *, prune: bool = False, check: bool = False) -> list[str]:
+def deployed(jobs: Program, file: Path, *, prune: bool = False, check: bool = False) -> list[str]:
     return [answer.says for answer in jobs.submit(deploy(file, prune=prune), check=check)]
 
 
@@ -75,7 +77,7 @@ def running(
     """Jobs and the engine they run in; with `given`, the stream is there before any job of Python comes."""
     streams = {} if given is None else {"clicks": given}
     options.setdefault("epoch_units", 20 * EVENT_BYTES)
-    jobs = Jobs("test", state, streams=streams, begin=sql, fold_after=fold_after)
+    jobs = Program("test", state, streams=streams, begin=sql, fold_after=fold_after)
     engine = InlineEngine(jobs, state, **options)
     try:
         yield jobs, engine
@@ -83,7 +85,7 @@ def running(
         engine.close()
 
 
-def life(jobs: Jobs, name: str) -> str:
+def life(jobs: Program, name: str) -> str:
     return jobs.catalogue.jobs[name].master.life
 
 

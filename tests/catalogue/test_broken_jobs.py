@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from penstock.sql import connectors
 from penstock.testing.inline import InlineEngine
@@ -117,7 +117,7 @@ def test_a_sink_of_an_unknown_kind_breaks_its_job_alone(
 def test_a_stream_that_python_gives_no_more_breaks_its_readers(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.clicks(kit.events(10)), STAY) as (_, engine):
         list(engine.steps())
-    jobs = Jobs("test", tmp_path)
+    jobs = Program("test", tmp_path)
     engine = InlineEngine(jobs, tmp_path)
     list(engine.steps())
     shown = jobs.say("SHOW JOBS")[0].rows
@@ -146,7 +146,7 @@ def test_a_job_whose_rows_of_the_epoch_before_are_read_cannot_be_dropped(tmp_pat
         list(engine.steps())
 
 
-def _refused(jobs: Jobs, sql: str) -> PenstockError:
+def _refused(jobs: Program, sql: str) -> PenstockError:
     with pytest.raises(PenstockError) as error:
         jobs.say(sql)
     return error.value

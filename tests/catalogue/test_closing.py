@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.engine import engine
 from penstock.epoch.admission import Admission
 from penstock.epoch.emission_limit import Closing
@@ -186,7 +186,7 @@ def test_on_spark(
 ) -> None:
     """Spark keeps what its offsets say of how far watermarks may come, and asks for epochs that read nothing."""
     monkeypatch.setattr(engine, "Admission", partial(Admission, closing=Steady(row_seconds=0.01)))
-    jobs = Jobs("test", state, streams={"clicks": kit.clicks(EVENTS)}, begin=SQL)
+    jobs = Program("test", state, streams={"clicks": kit.clicks(EVENTS)}, begin=SQL)
     settings = Settings(
         state=state, drain=True, most_epoch_units=40, small_epoch_bytes=0, slices=2, warm_up=False
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from penstock.testing.list_log import ListLog
 from tests.catalogue import kit
@@ -36,7 +36,7 @@ def live(tmp_path: Path) -> Any:
         yield jobs, engine, log, found
 
 
-def refused(jobs: Jobs, sql: str) -> PenstockError:
+def refused(jobs: Program, sql: str) -> PenstockError:
     """The error a statement is refused with; nothing has changed by it."""
     before, number = jobs.catalogue, jobs.commands
     with pytest.raises(PenstockError) as error:
@@ -297,8 +297,8 @@ def test_jobs_cannot_read_each_other_in_a_circle(live: Any) -> None:
 
 
 def test_there_can_be_too_many_jobs(tmp_path: Path) -> None:
-    jobs = Jobs("few", tmp_path, streams={"clicks": kit.clicks(kit.events(10))}, most=3)
-    jobs.begun()
+    jobs = Program("few", tmp_path, streams={"clicks": kit.clicks(kit.events(10))}, most=3)
+    jobs.start()
     for number in range(3):
         jobs.say(f"CREATE JOB j{number} AS {COUNT}")
     assert refused(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
@@ -328,7 +328,7 @@ def test_a_job_dropped_and_created_again_has_told_nothing_yet(restart: bool, tmp
         assert refused_since(jobs, "nobody") == "UNKNOWN_JOB"
 
 
-def refused_since(jobs: Jobs, job: str) -> str:
+def refused_since(jobs: Program, job: str) -> str:
     with pytest.raises(PenstockError) as error:
         jobs.since(job, 0)
     return error.value.condition

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from tests.catalogue import kit
 
@@ -19,12 +19,12 @@ JOIN = "SELECT c.user FROM clicks c JOIN LATEST(PREVIOUS({})) p ON c.page = p.pa
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
+def jobs(tmp_path: Path) -> Iterator[Program]:
     with kit.running(tmp_path, kit.clicks(kit.events(10), finished=False), SQL) as (jobs, _):
         yield jobs
 
 
-def refused(jobs: Jobs, sql: str) -> PenstockError:
+def refused(jobs: Program, sql: str) -> PenstockError:
     before = jobs.catalogue
     with pytest.raises(PenstockError) as caught:
         jobs.say(sql)
@@ -42,13 +42,13 @@ def refused(jobs: Jobs, sql: str) -> PenstockError:
         ("ALTER JOB few AS SELECT page FROM clicks WHERE bytes < $most WITH ($mos = 9, $most = 9)", "$most?"),
     ],
 )
-def test_a_parameter_that_the_query_has_not_is_refused(jobs: Jobs, sql: str, hint: str) -> None:
+def test_a_parameter_that_the_query_has_not_is_refused(jobs: Program, sql: str, hint: str) -> None:
     error = refused(jobs, sql)
     assert error.condition == "UNKNOWN_PARAMETER"
     assert hint in str(error.hint)
 
 
-def test_a_new_query_or_filter_can_bring_its_parameters(jobs: Jobs) -> None:
+def test_a_new_query_or_filter_can_bring_its_parameters(jobs: Program) -> None:
     jobs.say("ALTER JOB few SET WHERE bytes < $lim AND status = $status WITH ($status = 200)")
     assert jobs.catalogue.jobs["few"].parameters == {"lim": 3, "status": 200}
     jobs.say("ALTER JOB few AS SELECT page FROM clicks WHERE bytes > $more WITH ($more = 9) REBUILD")
@@ -64,13 +64,13 @@ def test_a_new_query_or_filter_can_bring_its_parameters(jobs: Jobs) -> None:
         ("counts, 'page STRING, n STRING'", "counts tells n as Int64, not as String"),
     ],
 )
-def test_columns_that_a_job_does_not_tell_are_refused(jobs: Jobs, declared: str, told: str) -> None:
+def test_columns_that_a_job_does_not_tell_are_refused(jobs: Program, declared: str, told: str) -> None:
     error = refused(jobs, f"CREATE JOB j AS {JOIN.format(declared).replace('c.page = p.page', 'TRUE')}")
     assert error.condition == "BAD_PREVIOUS"
     assert told in error.primary
 
 
-def test_a_job_is_held_to_what_was_declared_before_it_was_there(jobs: Jobs) -> None:
+def test_a_job_is_held_to_what_was_declared_before_it_was_there(jobs: Program) -> None:
     jobs.say("CREATE JOB j AS " + JOIN.format("later, 'page STRING, n DOUBLE'"))
     error = refused(jobs, "CREATE JOB later AS SELECT page, user FROM clicks")
     assert (error.condition, "j declares" in error.primary) == ("BAD_PREVIOUS", True)
@@ -79,7 +79,7 @@ def test_a_job_is_held_to_what_was_declared_before_it_was_there(jobs: Jobs) -> N
     jobs.say("DROP JOB j; ALTER JOB later AS SELECT page, user AS n FROM clicks")
 
 
-def test_so_is_one_that_reads_itself(jobs: Jobs) -> None:
+def test_so_is_one_that_reads_itself(jobs: Program) -> None:
     text = (
         "CREATE JOB me AS SELECT c.page, c.bytes FROM clicks c LEFT JOIN LATEST(PREVIOUS(me, '{}')) m ON TRUE"
     )
@@ -88,13 +88,13 @@ def test_so_is_one_that_reads_itself(jobs: Jobs) -> None:
     jobs.say(text.format("page STRING, bytes BIGINT"))
 
 
-def test_whoever_reads_himself_is_told_to_declare_the_columns(jobs: Jobs) -> None:
+def test_whoever_reads_himself_is_told_to_declare_the_columns(jobs: Program) -> None:
     error = refused(jobs, "CREATE JOB me AS SELECT c.page FROM clicks c JOIN LATEST(PREVIOUS(me)) m ON TRUE")
     assert error.condition == "JOB_CYCLE"
     assert "declare their columns: FROM PREVIOUS(me, '" in str(error.hint)
 
 
-def test_what_is_there_already_or_not_at_all_is_left_where_that_is_said(jobs: Jobs) -> None:
+def test_what_is_there_already_or_not_at_all_is_left_where_that_is_said(jobs: Program) -> None:
     number, before = jobs.commands, jobs.catalogue
     stream = "CREATE STREAM IF NOT EXISTS {} FROM files('none/*') FORMAT combined_log EVENT TIME time"
     for sql, says in {

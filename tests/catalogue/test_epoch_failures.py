@@ -15,7 +15,7 @@ import pytest
 from penstock.catalogue.command import FailJob
 from penstock.catalogue.command_log import CommandLog
 from penstock.catalogue.epoch_failures import Failures
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.state.generation import FencedDirectory
@@ -59,7 +59,7 @@ FAILING = {
 }
 
 
-def life(jobs: Jobs, name: str) -> str:
+def life(jobs: Program, name: str) -> str:
     return jobs.catalogue.jobs[name].master.life
 
 
@@ -104,7 +104,7 @@ def test_a_failure_of_what_was_altered_meanwhile_is_not_held_against_it(tmp_path
         before = jobs.commands
         number = jobs.catalogue.jobs["bad"].number
         jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
-        jobs.failed(7, before, {number: UserError("X", "failed as it was")})
+        jobs.record_failures(7, before, {number: UserError("X", "failed as it was")})
         assert life(jobs, "bad") == "running"
         assert jobs.failures(7, before) == {number: False}
 
@@ -115,7 +115,7 @@ def test_a_failure_is_not_held_against_another_job_of_the_same_name(tmp_path: Pa
     with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, _):
         before, number = jobs.commands, jobs.catalogue.jobs["bad"].number
         jobs.say("DROP JOB bad; CREATE JOB bad AS SELECT user FROM clicks")
-        jobs.failed(7, before, {number: UserError("X", "failed as it was")})
+        jobs.record_failures(7, before, {number: UserError("X", "failed as it was")})
         assert life(jobs, "bad") == "running"
 
 
@@ -219,7 +219,7 @@ def _sized(values: pl.Series) -> pl.Series:
     return values.str.len_chars().cast(pl.Int64)
 
 
-def _until_it_fails(jobs: Jobs, engine: InlineEngine) -> int:
+def _until_it_fails(jobs: Program, engine: InlineEngine) -> int:
     """The epoch in which the job `bad` fails."""
     while True:
         report = engine.step()
@@ -281,12 +281,12 @@ def test_a_paused_job_can_fail_too(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.clicks(kit.events(40)), sql, functions=FUNCTIONS) as (jobs, _):
         jobs.say("PAUSE JOB bad")
         number = jobs.catalogue.jobs["bad"].number
-        jobs.failed(0, jobs.commands, {number: UserError("X", "as time went by")})
+        jobs.record_failures(0, jobs.commands, {number: UserError("X", "as time went by")})
         assert life(jobs, "bad") == "failed"
         assert jobs.say("RESUME JOB bad")[0].state == "anew"
 
 
-def _will_fail(jobs: Jobs, found: list[kit.Event], engine: Any) -> bool:
+def _will_fail(jobs: Program, found: list[kit.Event], engine: Any) -> bool:
     done = engine.next_epoch * 20
     return any(event["user"] == "u5" and event["status"] == 200 for event in found[done : done + 20])
 

@@ -115,10 +115,10 @@ def test_what_is_wrong_when_it_begins_or_is_said_has_its_place_too(
 ) -> None:
     begun = JobsApp("shop", wrong, file="shop.sql").on(tmp_path / "begun")
     with pytest.raises(UserError) as caught:
-        begun.begun()
+        begun.start()
     assert caught.value.where == f"shop.sql, {place}"
     jobs = JobsApp("shop").on(tmp_path / "said")
-    jobs.begun()
+    jobs.start()
     for asked in (jobs.say, jobs.checked):
         with pytest.raises(UserError) as caught:
             asked(wrong)
@@ -134,7 +134,7 @@ def test_the_file_is_named_when_it_is_run(tmp_path: Path, capsys: pytest.Capture
     app = load(file)
     assert isinstance(app, JobsApp)
     with pytest.raises(UserError, match=r"shop\.sql, line 5, column 32, in job all_paths"):
-        app.on(tmp_path / "state").begun()
+        app.on(tmp_path / "state").start()
 
 
 def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
@@ -150,7 +150,7 @@ def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
 
 def test_one_is_no_plural(tmp_path: Path) -> None:
     jobs = JobsApp("shop", SCRIPT).on(tmp_path)
-    jobs.begun()
+    jobs.start()
     assert [answer.says for answer in jobs.say("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
 
 

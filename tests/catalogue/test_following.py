@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.query.stream import Stream
 from penstock.state.directory import StateDirectory
@@ -19,14 +19,14 @@ SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page 
 ERROR = UserError("JOB_BROKEN", "it does not go")
 
 
-def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_000) -> Jobs:
-    return Jobs("t", state, streams={"clicks": stream}, begin=begin, fold_after=fold_after)
+def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_000) -> Program:
+    return Program("t", state, streams={"clicks": stream}, begin=begin, fold_after=fold_after)
 
 
-def following(state: Path, stream: Stream, taken: int, **options: str) -> Jobs:
+def following(state: Path, stream: Stream, taken: int, **options: str) -> Program:
     follower = jobs(state, stream, **options)  # type: ignore[arg-type]
-    follower.begun(follows=True)
-    follower.opened(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
+    follower.start(follows=True)
+    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
     return follower
 
 
@@ -47,14 +47,14 @@ def test_who_follows_has_the_plan_of_each_epoch_and_opens_what_it_needs(tmp_path
     follower = following(state, stream, first)
     assert follower.commands == first
     assert set(follower.plan(first).outputs) == {"pages"}
-    follower.caught_up(second)
+    follower.follow_commands(second)
     assert follower.commands == second, "not what nobody has taken in yet"
     (sink,) = follower.plan(second).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
-    follower.caught_up(leader.commands)
+    follower.follow_commands(leader.commands)
     assert not follower.plan(leader.commands).outputs
     engine.close()
-    follower.closed()
+    follower.close()
 
 
 def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
@@ -66,24 +66,24 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     other = SQL.replace("5 SECONDS", "7 SECONDS")
     follower = following(state, stream, taken, begin=other)
     number = follower.catalogue.jobs["pages"].number
-    follower.paused(taken, {number: ERROR})
+    follower.pause_jobs(taken, {number: ERROR})
     for _ in range(2):
-        follower.failed(1, taken, {number: ERROR})
-    follower.failed(2, taken, {number: ERROR})  # another epoch: counted anew
+        follower.record_failures(1, taken, {number: ERROR})
+    follower.record_failures(2, taken, {number: ERROR})  # another epoch: counted anew
     follower.forget_commands_before(taken)
-    follower.caught_up(taken)
+    follower.follow_commands(taken)
     assert entries(state) == before
     assert not (state / "failures").exists()
     engine.close()
-    follower.led(taken)
+    follower.lead(taken)
     assert follower.commands > taken
     assert "7 SECONDS" in follower.catalogue.jobs["pages"].select, (
         "it says its text as any that comes to lead"
     )
-    follower.failed(3, follower.commands, {follower.catalogue.jobs["pages"].number: ERROR})
+    follower.record_failures(3, follower.commands, {follower.catalogue.jobs["pages"].number: ERROR})
     assert follower.catalogue.jobs["pages"].master.life == "failed"
     assert [path.name for path in (state / "failures").iterdir()] == ["000000000003.json"]
-    follower.closed()
+    follower.close()
 
 
 def test_a_job_that_fails_with_who_follows_alone_ends_it(tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_a_job_that_fails_with_who_follows_alone_ends_it(tmp_path: Path) -> None
         taken = leader.commands
         follower = following(state, stream, taken)
         number = follower.catalogue.jobs["pages"].number
-        follower.failed(1, taken, {number: ERROR})
-        follower.failed(1, taken, {number: ERROR})
+        follower.record_failures(1, taken, {number: ERROR})
+        follower.record_failures(1, taken, {number: ERROR})
         with pytest.raises(ExternalError) as ended:
-            follower.failed(1, taken, {number: ERROR})
+            follower.record_failures(1, taken, {number: ERROR})
         assert ended.value.condition == "FOLLOWS_OTHERWISE"
         assert leader.catalogue.jobs["pages"].master.life == "running"
-        follower.closed()
+        follower.close()
 
 
 def test_who_lacks_what_a_job_needs_cannot_follow(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_who_lacks_what_a_job_needs_cannot_follow(tmp_path: Path) -> None:
         follower = following(state, stream, first)
         leader.say("CREATE JOB shouts AS SELECT loud(page) AS page FROM clicks")
         with pytest.raises(ExternalError) as ended:
-            follower.caught_up(leader.commands)
+            follower.follow_commands(leader.commands)
         assert ended.value.condition == "FOLLOWS_OTHERWISE"
         assert follower.commands == first
         assert leader.catalogue.jobs["shouts"].master.life == "running"
-        follower.closed()
+        follower.close()
 
 
 def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None
     engine.recycle(1)
     assert any(name.endswith(".snapshot") for name in entries(state))
     with pytest.raises(ExternalError) as gone:
-        slow.caught_up(leader.commands)
+        slow.follow_commands(leader.commands)
     assert gone.value.condition == "COMMANDS_GONE"
     with pytest.raises(ExternalError) as gone:
         following(state, stream, taken)
@@ -152,7 +152,7 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
     if how == "paused":
         leader.say("PAUSE JOB big")
     else:
-        leader.failed(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
+        leader.record_failures(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
     asleep = leader.commands
     place.rename(tmp_path / "away")
     place.write_text("no folder")
@@ -160,10 +160,10 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
     assert leader.catalogue.jobs["big"].master.life == how
     leader.say("RESUME JOB big")
     with pytest.raises(ExternalError) as ended:
-        first.caught_up(leader.commands)
+        first.follow_commands(leader.commands)
     assert ended.value.condition == "FOLLOWS_OTHERWISE"
     place.unlink()
-    second.caught_up(leader.commands)
+    second.follow_commands(leader.commands)
     (sink,) = second.plan(leader.commands).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
     leader.say("PAUSE JOB big")
@@ -171,7 +171,7 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
     shutil.rmtree(place)
     place.write_text("no folder")
     third = following(state, stream, leader.commands, begin="")
-    third.led(leader.commands)
+    third.lead(leader.commands)
     with pytest.raises(PenstockError):
         third.say("RESUME JOB big")
     place.unlink()
@@ -179,7 +179,7 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
     (sink,) = third.plan(third.commands).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]}))
     for each in (first, second, third):
-        each.closed()
+        each.close()
 
 
 def test_who_comes_to_lead_opens_what_ran_in_an_epoch_that_it_has_still_to_carry_out(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_who_comes_to_lead_opens_what_ran_in_an_epoch_that_it_has_still_to_carry
     assert follower.catalogue.jobs["big"].master.life == "paused", (
         "it has read what no epoch here has taken in"
     )
-    follower.led(leader.commands)
+    follower.lead(leader.commands)
     (sink,) = follower.plan(between).outputs["big"].sinks
     assert sink.write(7, pl.DataFrame({"user": ["u1"]})), "it is open"
-    follower.closed()
+    follower.close()

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -73,7 +73,7 @@ def test_a_job_whose_function_cannot_be_pickled_after_a_restart_fails_alone(tmp_
 def test_what_python_gives_is_tried_too(tmp_path: Path) -> None:
     stream = kit.clicks([])
     rows = stream.map(u=FUNCTIONS["guarded"](pl.col("user")))
-    jobs = Jobs("test", tmp_path, streams={"clicks": stream}, queries={"mine": rows})
+    jobs = Program("test", tmp_path, streams={"clicks": stream}, queries={"mine": rows})
     with pytest.raises(UserError) as caught:
         InlineEngine(jobs, tmp_path).step()
     assert caught.value.condition == "NOT_SENDABLE"

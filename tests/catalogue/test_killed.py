@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.epoch.kill_points import STEPS
 from tests.catalogue import kit
 
@@ -57,7 +57,7 @@ def told(
                 continue
 
 
-def _kept(jobs: Jobs, names: list[str]) -> dict[str, Any]:
+def _kept(jobs: Program, names: list[str]) -> dict[str, Any]:
     return {name: [(a.epoch, a.rows.rows()) for a in jobs.since(name, 0)] for name in names}
 
 

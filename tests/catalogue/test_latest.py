@@ -11,10 +11,9 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue.followed_results import FollowedResults
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.catalogue.results import Results
-from penstock.engine.retained_results import Kept
-from penstock.query.compile import compiled
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -37,7 +36,7 @@ def last_window(key: str, size: int, every: int | None = None) -> Counter[str]:
     return Counter({name: len(found) for (start, name), found in groups.items() if start == last})
 
 
-def asked(jobs: Jobs, name: str) -> list[Any]:
+def asked(jobs: Program, name: str) -> list[Any]:
     answer = jobs.ask(name)
     assert answer is not None
     return answer.rows.rows()
@@ -77,7 +76,7 @@ def test_the_latest_answer_is_of_the_last_window(tmp_path: Path, units: int, sli
 
 def test_an_output_of_an_app_answers_so_too(tmp_path: Path) -> None:
     counts = kit.clicks(FOUND).key_by("page").window("10s").count()
-    program = Kept(compiled(ps.app("counted", ps.output("counts", counts))), tmp_path)
+    program = program_of(ps.app("counted", ps.output("counts", counts)), tmp_path, keeps_results=True)
     engine = InlineEngine(program, tmp_path, epoch_units=1_000)
     try:
         list(engine.steps())

@@ -18,7 +18,7 @@ from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import AddStream, Command
 from penstock.catalogue.command_log import CommandLog
 from penstock.catalogue.master_placement import Roster, subject
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import PenstockError, UserError
 from penstock.sql.parse import parse
 from penstock.testing.inline import InlineEngine
@@ -182,13 +182,13 @@ def test_a_log_that_began_anew_is_loaded_again(tmp_path: Path) -> None:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _jobs(state: Path, stream: Any, **options: Any) -> Jobs:
-    return Jobs("test", state, streams={"clicks": stream}, begin=SQL, **options)
+def _jobs(state: Path, stream: Any, **options: Any) -> Program:
+    return Program("test", state, streams={"clicks": stream}, begin=SQL, **options)
 
 
-def _joined(state: Path, stream: Any) -> Jobs:
+def _joined(state: Path, stream: Any) -> Program:
     jobs = _jobs(state, stream, follows=True)
-    jobs.joined()
+    jobs.join()
     return jobs
 
 
@@ -314,7 +314,7 @@ def test_a_job_that_the_engine_cannot_make_fails_with_those_who_read_it(tmp_path
     stream = kit.clicks(kit.events(60), finished=False)
     engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=10)
     other = _jobs(tmp_path, stream, follows=True, functions={"bare": lambda page: page.str.strip_chars("/")})
-    other.joined()
+    other.join()
     other.say("CREATE JOB bared AS SELECT bare(page) AS page FROM clicks")
     other.say("CREATE JOB reads AS SELECT page FROM bared")
     assert engine.step() is not None
@@ -353,19 +353,19 @@ def test_what_was_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -> None:
     state, streams = tmp_path / "state", {"clicks": kit.clicks(kit.events(40), finished=False)}
     (tmp_path / "taken").write_text("a file, where a folder is wanted")
-    served = Jobs("t", state, streams=streams, begin=SQL, follows=True)
-    served.joined(begin=True)
+    served = Program("t", state, streams=streams, begin=SQL, follows=True)
+    served.join(begin=True)
     assert list(served.catalogue.jobs) == ["pages"], "the text is said before there is an engine"
     assert served.commands == 1
 
-    engine = InlineEngine(Jobs("t", state, streams=streams, begin=SQL, shared=True), state)
+    engine = InlineEngine(Program("t", state, streams=streams, begin=SQL, shared=True), state)
     assert served.commands == 1, "and not again"
     assert engine.step() is not None
     engine.close()
 
     served.say(f"CREATE JOB bad AS SELECT page FROM clicks INTO jsonl('{tmp_path}/taken')")
     served.say(f"CREATE JOB good AS SELECT page FROM clicks INTO jsonl('{tmp_path}/out')")
-    jobs = Jobs("t", state, streams=streams, begin=SQL, shared=True)
+    jobs = Program("t", state, streams=streams, begin=SQL, shared=True)
     engine = InlineEngine(jobs, state)
     assert {name: job.master.life for name, job in served.catalogue.jobs.items()} == {
         "pages": "running",
@@ -379,22 +379,22 @@ def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -
     (tmp_path / "out").rename(tmp_path / "away")
     (tmp_path / "out").write_text("")
     with pytest.raises(PenstockError):
-        InlineEngine(Jobs("t", state, streams=streams, begin=SQL, shared=True), state)
+        InlineEngine(Program("t", state, streams=streams, begin=SQL, shared=True), state)
     assert served.catalogue.jobs["good"].master.life == "running"
 
 
 def test_an_engine_with_another_text_than_the_service_does_not_undo_what_that_said(tmp_path: Path) -> None:
-    def of(size: int, **more: bool) -> Jobs:
+    def of(size: int, **more: bool) -> Program:
         said = f"""
         CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time;
         CREATE JOB j AS SELECT path, COUNT(*) AS n FROM s GROUP BY path WINDOWING {size} SECONDS"""
-        return Jobs("t", tmp_path / "state", begin=said, **more)
+        return Program("t", tmp_path / "state", begin=said, **more)
 
-    of(10, follows=True).joined(begin=True)
+    of(10, follows=True).join(begin=True)
     standby = of(10, shared=True)  # it has read the text before it was changed
     service = of(20, follows=True)
-    service.joined(begin=True)
+    service.join(begin=True)
     known = service.commands
-    standby.begun()
+    standby.start()
     assert "20 SECONDS" in standby.catalogue.jobs["j"].select
     assert standby.commands == known

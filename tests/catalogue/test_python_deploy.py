@@ -223,12 +223,12 @@ app = ps.app("a", ps.output("kept", clicks.map_batches(keep).select("bytes")))
 
 
 def test_jobs_that_python_gave_at_the_start_take_the_code_of_a_deploy(files: Files, tmp_path: Path) -> None:
-    from penstock.catalogue.program import Jobs
+    from penstock.catalogue.program import Program
     from penstock.testing.inline import InlineEngine
 
     stream = files.stream
     rows = stream.key_by("page").window("10s").count()
-    jobs = Jobs("test", tmp_path / "s", streams={"clicks": stream}, queries={"counts": rows})
+    jobs = Program("test", tmp_path / "s", streams={"clicks": stream}, queries={"counts": rows})
     engine = InlineEngine(jobs, tmp_path / "s", epoch_units=1800)
     engine.step()
     text = 'counts = clicks.key_by("page").window("10s").count()\napp = ps.jobs_app("x", queries={"counts": counts})\n'

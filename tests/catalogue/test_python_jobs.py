@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.catalogue.code_requests import alter_from, create_from
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.cli.state import remove_state_directory
 from penstock.errors import PenstockError, UserError
 from penstock.testing.inline import InlineEngine
@@ -408,10 +408,10 @@ def own_file(folder: Path, text: str = APP_FILE, name: str = "app.py") -> Path:
 
 def test_code_that_comes_before_the_first_engine_keeps_nobody_out(tmp_path: Path) -> None:
     state, file = tmp_path / "state", own_file(tmp_path)
-    first = Jobs("shop", state, shared=True)
-    first.joined(begin=True)
+    first = Program("shop", state, shared=True)
+    first.join(begin=True)
     first.submit(create_from("hits", file, "hits"))
-    engine = InlineEngine(Jobs("shop", state, shared=True), state)
+    engine = InlineEngine(Program("shop", state, shared=True), state)
     assert sum(report.events for report in engine.steps()) == 1
     engine.close()
     remove_state_directory(state)
@@ -420,7 +420,7 @@ def test_code_that_comes_before_the_first_engine_keeps_nobody_out(tmp_path: Path
 
 def test_stored_code_that_others_can_write_stops_the_start_and_costs_no_state(tmp_path: Path) -> None:
     state, file = tmp_path / "state", own_file(tmp_path)
-    jobs = Jobs("shop", state)
+    jobs = Program("shop", state)
     engine = InlineEngine(jobs, state)
     jobs.submit(create_from("hits", file, "hits"))
     assert sum(report.events for report in engine.steps()) == 1
@@ -428,10 +428,10 @@ def test_stored_code_that_others_can_write_stops_the_start_and_costs_no_state(tm
     (stored,) = (state / "code").glob("*/*.py")
     stored.chmod(0o664)
     with pytest.raises(PenstockError) as refused:
-        InlineEngine(Jobs("shop", state), state)
+        InlineEngine(Program("shop", state), state)
     assert refused.value.condition == "CODE_NOT_TRUSTED"
     stored.chmod(0o600)
-    again = Jobs("shop", state)
+    again = Program("shop", state)
     engine = InlineEngine(again, state)
     assert (again.catalogue.jobs["hits"].master.life, again.catalogue.jobs["hits"].lost) == ("running", False)
     engine.close()
@@ -443,7 +443,7 @@ def test_a_file_may_lie_beside_a_package_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "shop" / "__init__.py").chmod(0o600)
     text = APP_FILE.replace("import polars", "from shop import SPAN\nimport polars").replace('"1h"', "SPAN")
     state = tmp_path / "state"
-    jobs = Jobs("shop", state)
+    jobs = Program("shop", state)
     engine = InlineEngine(jobs, state)
     jobs.submit(create_from("hits", own_file(tmp_path, text, "shop.py"), "hits"))
     assert sum(report.events for report in engine.steps()) == 1
@@ -482,7 +482,7 @@ hits = events.key_by("user").apply(Counts(), {{"user": ps.String, "n": ps.Int64}
 def test_state_of_a_form_that_the_altered_operator_cannot_read_is_not_kept(
     readable: str, state: str, tmp_path: Path
 ) -> None:
-    jobs = Jobs("shop", tmp_path / "state")
+    jobs = Program("shop", tmp_path / "state")
     engine = InlineEngine(jobs, tmp_path / "state")
     jobs.submit(create_from("hits", own_file(tmp_path, VERSIONED), "hits"))
     assert sum(report.events for report in engine.steps()) == 1

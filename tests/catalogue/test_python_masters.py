@@ -11,7 +11,7 @@ import pytest
 from penstock.catalogue.code import read_bundle
 from penstock.catalogue.code_requests import create_from
 from penstock.catalogue.code_store import CodeStore
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import FencedDirectory
@@ -38,8 +38,8 @@ def files(tmp_path: Path) -> Files:
     return files
 
 
-def jobs(state: Path, files: Files, *, follows: bool = False, shared: bool = False) -> Jobs:
-    return Jobs("t", state, streams={"clicks": files.stream}, begin=STAY, follows=follows, shared=shared)
+def jobs(state: Path, files: Files, *, follows: bool = False, shared: bool = False) -> Program:
+    return Program("t", state, streams={"clicks": files.stream}, begin=STAY, follows=follows, shared=shared)
 
 
 def test_an_engine_runs_the_code_that_a_coordinator_took_in(files: Files, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_an_engine_runs_the_code_that_a_coordinator_took_in(files: Files, tmp_pa
     engine = InlineEngine(owner, state, epoch_units=1800)
     first = engine.step()
     coordinator = jobs(state, files, follows=True)
-    coordinator.joined()
+    coordinator.join()
     create(coordinator, "loud", file)
     file.unlink()
     (files.folder / "marks.py").unlink()
@@ -57,7 +57,7 @@ def test_an_engine_runs_the_code_that_a_coordinator_took_in(files: Files, tmp_pa
     assert set(told["loud"]) <= {(f"/{page}!",) for page in "abcd"}
     assert life(owner, "loud") == "running"
     third = jobs(state, files, follows=True)
-    third.joined()
+    third.join()
     assert third.compiled("loud").schema.keys() == {"page"}
     engine.close()
 
@@ -69,15 +69,15 @@ def test_an_engine_that_follows_and_then_leads_has_the_code(files: Files, tmp_pa
     engine.step()
     taken = leader.commands
     follower = jobs(state, files)
-    follower.begun(follows=True)
-    follower.opened(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
+    follower.start(follows=True)
+    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
     create(leader, "loud", files.write(LOUD))
-    follower.caught_up(leader.commands)
+    follower.follow_commands(leader.commands)
     assert "loud" in follower.plan(leader.commands).outputs
     engine.close()
-    follower.led(leader.commands)
+    follower.lead(leader.commands)
     assert life(follower, "loud") == "running"
-    follower.closed()
+    follower.close()
 
 
 def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: 
     both = [jobs(state, files, follows=True) for _ in range(2)]
     requests = []
     for number, one in enumerate(both):
-        one.joined()
+        one.join()
         requests.append(create_from("loud", files.write(LOUD.replace("+", "+" + " " * number)), "query"))
     outcomes: list[str] = []
     ready = threading.Barrier(2)
@@ -105,7 +105,7 @@ def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: 
         thread.join()
     assert sorted(outcomes) == ["NAME_TAKEN", "created job loud"]
     with_code = jobs(state, files, follows=True)
-    with_code.joined()
+    with_code.join()
     assert CodeStore(state).has(next(iter(with_code.catalogue.code)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from tests.catalogue import kit
 from tests.catalogue.python_kit import EVENT_BYTES, Files, alter, create, deployed, running
 
@@ -45,7 +45,7 @@ class Case:
     def __init__(self, folder: Path, files: Files) -> None:
         self.state, self.out, self._files = folder / "state", folder / "out", files
 
-    def begin(self, jobs: Jobs) -> None:
+    def begin(self, jobs: Program) -> None:
         if not jobs.catalogue.jobs:
             deployed(
                 jobs, self._files.write(OTHERS.format(out=str(self.out)), f"{self.state.parent.name}.py")
@@ -57,7 +57,7 @@ class Case:
 
     def run(
         self,
-        said: Mapping[int, Callable[[Jobs], Any]],
+        said: Mapping[int, Callable[[Program], Any]],
         kill: tuple[str, int] | None = None,
         **options: Any,
     ) -> None:
@@ -118,7 +118,7 @@ def changing(files: Files, tmp_path_factory: pytest.TempPathFactory) -> list[tup
     return case.told("coming")
 
 
-def comings(case: Case) -> dict[int, Callable[[Jobs], Any]]:
+def comings(case: Case) -> dict[int, Callable[[Program], Any]]:
     """A job comes, changes its code with its state, then to a state of another shape, pauses, and goes."""
     return {
         2: lambda jobs: create(jobs, "coming", case.coming("one")),

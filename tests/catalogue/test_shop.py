@@ -13,7 +13,7 @@ import pytest
 
 import penstock.demos
 from penstock.catalogue.messages import Delivered
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.testing.inline import InlineEngine
 
@@ -58,7 +58,7 @@ def window(event: dict[str, Any]) -> int:
 def test_three_applications_on_one_stream(tmp_path: Path) -> None:
     found = purchases()
     written(tmp_path / "shop", found)
-    jobs = Jobs("shop", tmp_path / "state", begin=script("shop", tmp_path / "shop"))
+    jobs = Program("shop", tmp_path / "state", begin=script("shop", tmp_path / "shop"))
     engine = InlineEngine(jobs, tmp_path / "state", epoch_units=4_000)
     list(engine.steps())
     told = {name: [r for a in jobs.since(name, 0) for r in a.rows.rows()] for name in jobs.catalogue.jobs}
@@ -114,7 +114,7 @@ def test_a_job_answers_messages_and_asks_others(tmp_path: Path) -> None:
     def lost(delivered: Delivered) -> Any:
         return delivered.route("bought_together", delivered.message)
 
-    jobs = Jobs(
+    jobs = Program(
         "shop",
         tmp_path / "state",
         begin=script("shop", tmp_path / "shop"),
@@ -153,7 +153,7 @@ def test_a_hunt_zooms_in_on_a_campaign(tmp_path: Path) -> None:
             }
         )
     written(tmp_path / "posts", posts)
-    jobs = Jobs("spam", tmp_path / "state", begin=script("spam", tmp_path / "posts"))
+    jobs = Program("spam", tmp_path / "state", begin=script("spam", tmp_path / "posts"))
     engine = InlineEngine(jobs, tmp_path / "state", epoch_units=6_000)
     assert engine.step() is not None
     (answer,) = jobs.say("ALTER JOB campaign SET WHERE text LIKE '%win%' AND followers < 20")

@@ -34,7 +34,7 @@ from penstock.catalogue.command import (
     SinkCall,
 )
 from penstock.catalogue.command_log import CommandLog
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.catalogue.snapshot import packed, unpacked
 from penstock.errors import InternalError, UserError
 from penstock.ha.schemes import Semantics
@@ -151,7 +151,7 @@ def _said(epoch: int) -> str:
 def _run(state: Path, found: list[kit.Event], *, fold_after: int, restarts: bool) -> Any:
     """All that is told, with a command before each epoch and manifests recycled after each."""
     while True:
-        jobs = Jobs("test", state, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=fold_after)
+        jobs = Program("test", state, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=fold_after)
         engine = InlineEngine(jobs, state, epoch_units=10)
         try:
             while True:
@@ -199,7 +199,7 @@ def test_one_can_go_back_to_every_epoch_that_is_kept(back: int, tmp_path: Path) 
             path.unlink()
     with state.locked():
         roll_back(state, target)
-    jobs = Jobs("test", tmp_path, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=1)
+    jobs = Program("test", tmp_path, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=1)
     engine = InlineEngine(jobs, tmp_path, epoch_units=10)
     list(engine.steps())
     engine.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.cli import commands as cli
 from penstock.cli.state import remove_state_directory
 from penstock.errors import ExternalError, UserError
@@ -41,10 +41,10 @@ def test_a_state_directory_is_removed(tmp_path: Path) -> None:
 
 def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    jobs = Jobs(
+    jobs = Program(
         "t", state, begin="CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time"
     )
-    jobs.joined(begin=True)
+    jobs.join(begin=True)
     assert jobs.commands == 1
     remove_state_directory(state)
     assert not state.exists()

@@ -16,8 +16,6 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.engine import Engine
 from penstock.epoch.kill_points import STEPS, StepName
-from penstock.epoch.program import Fixed
-from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, rows_below
@@ -90,7 +88,7 @@ def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_wakes(
         store, session, lease = leading(tmp_path, 30.0)  # waits until the first one's session has ended
         assert lease.generation == 2
         second = InlineEngine(
-            Fixed(compiled(build(tmp_path / "out"))),
+            build(tmp_path / "out"),
             tmp_path / "state",
             epoch_units=UNITS,
             slices=3,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.demos import retail, shop
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
@@ -108,7 +108,7 @@ def test_the_invoices_of_2010(tmp_path: Path) -> None:
 
 def run_shop(lines: list[str], folder: Path, units: int, slices: int) -> None:
     app = shop.build(ListLog(lines))
-    jobs = Jobs("shop", folder, streams=app.streams, begin=app.sql)
+    jobs = Program("shop", folder, streams=app.streams, begin=app.sql)
     engine = InlineEngine(jobs, folder, epoch_units=units, slices=slices)
     try:
         list(engine.steps())
@@ -119,7 +119,7 @@ def run_shop(lines: list[str], folder: Path, units: int, slices: int) -> None:
 def told_by_jobs(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     """All that the jobs have told, in any order."""
     app = shop.build(ListLog([]))
-    jobs = Jobs("shop", folder, streams=app.streams, begin=app.sql)
+    jobs = Program("shop", folder, streams=app.streams, begin=app.sql)
     engine = InlineEngine(jobs, folder)
     names = sorted(jobs.catalogue.jobs)
     found = {name: sorted(row for one in jobs.since(name, 0) for row in one.rows.rows()) for name in names}

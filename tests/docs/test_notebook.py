@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.testing.serving import serving
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "client.ipynb"
@@ -18,7 +18,7 @@ def test_the_notebook_runs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
     assert all(not cell["outputs"] for cell in cells)
     names: dict[str, Any] = {}
-    with serving(Jobs("notebook", state), state) as service:
+    with serving(Program("notebook", state), state) as service:
         monkeypatch.setenv("PENSTOCK_URL", service.url)
         for number, cell in enumerate(cells):
             exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)

@@ -9,13 +9,12 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.engine.code_check import check_replica
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
-from penstock.epoch.program import Fixed, Program
 from penstock.errors import InternalError, UserError
-from penstock.query.compile import compiled
 from penstock.query.describe_code import PYTHON
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
@@ -38,10 +37,10 @@ def program(text: str, *, jobs: Path | None = None) -> Program:
     exec(compile(text, "/home/somebody/app.py", "exec"), names)
     if jobs is not None:
         functions = {"kept": lambda status: status.map_batches(names["kept"], return_dtype=pl.Int64)}
-        return Jobs("few", jobs, functions=functions)
+        return Program("few", jobs, functions=functions)
     clicks = ps.stream("clicks", ps.generated(total=9, live=False), ps.combined_log(), time="time")
     rows = clicks.map_batches(names["kept"])  # type: ignore[arg-type]
-    return Fixed(compiled(ps.app("few", ps.output("all", rows.select("path")))))
+    return program_of(ps.app("few", ps.output("all", rows.select("path"))), Path("nowhere"))
 
 
 class Replicas:

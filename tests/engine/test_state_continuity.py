@@ -13,13 +13,11 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue import planner
-from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError, UserError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions.count_sum import Sum
 from penstock.operators.session_windows import SessionWindows
-from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import find_problems, roll_back
@@ -400,9 +398,9 @@ def test_what_comes_after_a_rollback_is_not_dropped_with_what_was_before(tmp_pat
 def test_a_new_output_has_the_epochs_that_the_former_query_had_delivered(tmp_path: Path) -> None:
     events, everything = stream(ListLog({"p": lines(50)}, finished=True)), ListSink()
 
-    def program(*more: Any) -> Fixed:
+    def program(*more: Any) -> ps.App:
         totals = events.key_by("user").window("5s").aggregate(ps.count())
-        return Fixed(compiled(ps.app("app", ps.output("totals", totals, ListSink()), *more)))
+        return ps.app("app", ps.output("totals", totals, ListSink()), *more)
 
     engine = InlineEngine(program(), tmp_path / "state", epoch_units=10, checkpoint_every=10)
     assert len(list(engine.steps())) == 5

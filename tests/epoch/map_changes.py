@@ -20,7 +20,6 @@ from penstock.epoch import runner as epoch
 from penstock.epoch import slice as slices
 from penstock.epoch.migration import Change, Moved
 from penstock.epoch.migration_cost import Rules
-from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.query.compile import compiled
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
@@ -121,7 +120,7 @@ def life(
     """Run an engine until everything is read or it is killed. `settled`: a warm-up ends before the next epoch.
     `tickets` gets what the wishes were answered with."""
     engine = InlineEngine(
-        Fixed(compiled(app)),
+        app,
         folder / "state",
         slices=slices,
         buckets=BUCKETS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.catalogue.app_plan import AppPlan
+from penstock.catalogue.program_of import program_of
 from penstock.epoch.admission import Admission
 from penstock.epoch.emission_limit import Due
-from penstock.epoch.program import Fixed
 from penstock.epoch.rate_control import RateControl
 from penstock.logs.contract import Log, Partition
 from penstock.query.compile import compiled
@@ -67,7 +69,12 @@ def admission(
     rate = RateControl(target, budget, min(budget, 10))
     clock = clock or PassingClock()
     return Admission(
-        Fixed(plan), lambda _: rate, recorded, drain=True, least_interval_seconds=interval, clock=clock
+        program_of(AppPlan(plan), Path("nowhere")),
+        lambda _: rate,
+        recorded,
+        drain=True,
+        least_interval_seconds=interval,
+        clock=clock,
     )
 
 

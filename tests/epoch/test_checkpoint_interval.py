@@ -18,11 +18,9 @@ import pytest
 import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.epoch.kill_points import STEPS, StepName
-from penstock.epoch.program import Fixed
 from penstock.epoch.run_growth import RunGrowth
 from penstock.epoch.runner import EpochReport
 from penstock.errors import UserError
-from penstock.query.compile import compiled
 from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
@@ -151,9 +149,7 @@ def test_the_controller_is_told_how_much_never_reaches_the_disk(tmp_path: Path) 
 
 
 def test_records_of_epochs_in_between_are_recycled(tmp_path: Path) -> None:
-    engine = InlineEngine(
-        Fixed(compiled(build(tmp_path / "out"))), tmp_path / "state", epoch_units=UNITS, checkpoint_every=3
-    )
+    engine = InlineEngine(build(tmp_path / "out"), tmp_path / "state", epoch_units=UNITS, checkpoint_every=3)
     for _ in engine.steps():
         engine.recycle(2)
     engine.close()

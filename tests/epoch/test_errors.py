@@ -20,9 +20,7 @@ from penstock.engine.job_server import socket_of
 from penstock.epoch.job_failures import Failures, explained
 from penstock.epoch.message import JobError, open_message
 from penstock.epoch.migration import Change
-from penstock.epoch.program import Fixed
 from penstock.errors import ExternalError, InternalError, UserError
-from penstock.query.compile import compiled
 from penstock.settings import Settings
 from penstock.state.bucket_map import BucketMaps
 from penstock.testing import ListSink, run_inline
@@ -58,7 +56,7 @@ def test_the_number_of_buckets_is_fixed_for_the_life_of_a_state(state: Path) -> 
 def test_an_epoch_that_was_recorded_otherwise_is_not_repeated(state: Path) -> None:
     with dying_at("recorded", 0), pytest.raises(Killed):
         run_inline(app(), state, epoch_units=4)
-    engine = InlineEngine(Fixed(compiled(app())), state, epoch_units=4)
+    engine = InlineEngine(app(), state, epoch_units=4)
     try:
         start = engine._start
         with pytest.raises(InternalError, match="EPOCH_OUT_OF_STEP"):

@@ -16,7 +16,6 @@ import penstock as ps
 from penstock.epoch.kill_points import MOVE_STEPS, STEPS
 from penstock.epoch.migration import Change, Moved, Moves
 from penstock.epoch.migration_cost import Protocol, Rules
-from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.epoch.task import StatePlace, Warmed, kept_store
 from penstock.errors import UserError
@@ -271,7 +270,7 @@ def carried_out(engine: InlineEngine, moves: Moves, ticket: Future[Moved]) -> Mo
 def test_a_new_owner_that_cannot_be_had_leaves_everything_as_it_was(
     tmp_path: Path, answer: Any, why: str
 ) -> None:
-    engine = InlineEngine(Fixed(compiled(windows(ListSink()))), tmp_path / "state", buckets=BUCKETS)
+    engine = InlineEngine(windows(ListSink()), tmp_path / "state", buckets=BUCKETS)
     try:
         for _ in range(5):
             engine.step()
@@ -287,7 +286,7 @@ def test_a_new_owner_that_cannot_be_had_leaves_everything_as_it_was(
 
 
 def test_moves_are_asked_for_from_any_thread_and_carried_out_one_after_the_other(tmp_path: Path) -> None:
-    engine = InlineEngine(Fixed(compiled(windows(ListSink()))), tmp_path / "state", buckets=BUCKETS)
+    engine = InlineEngine(windows(ListSink()), tmp_path / "state", buckets=BUCKETS)
     try:
         engine.step()
         tickets: list[Future[Moved]] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.catalogue.app_plan import stages_owned
 from penstock.cli.unit_tables import job_lines
 from penstock.engine.engine import Engine
 from penstock.engine.status_server import status
@@ -18,7 +19,6 @@ from penstock.epoch.recovery import Comeback
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import compiled
-from penstock.query.resting import owned
 from penstock.state.directory import StateDirectory
 from penstock.testing.list_log import ListLog
 from tests import dying
@@ -193,10 +193,10 @@ def test_who_ended_as_he_should_lost_nothing(straight: Path, tmp_path: Path) -> 
 
 def test_what_outputs_share_is_nobodys_own(tmp_path: Path) -> None:
     plan = compiled(build(tmp_path, MIXED))
-    assert set(owned(plan, ["same"]).values()) == set()
-    both = owned(plan, ["same", "windows", "some"])
+    assert set(stages_owned(plan, ["same"]).values()) == set()
+    both = stages_owned(plan, ["same", "windows", "some"])
     assert set(both.values()) == {frozenset({"same", "windows"})}
-    assert len(owned(plan, list(MIXED))) == len(plan.stages)
+    assert len(stages_owned(plan, list(MIXED))) == len(plan.stages)
 
 
 def test_a_recovery_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:

@@ -11,17 +11,16 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.catalogue.program_of import program_of
 from penstock.engine.state_location import state_place
 from penstock.epoch import stages
 from penstock.epoch.local_stages import LocalStages
 from penstock.epoch.message import SliceReport, open_message
-from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport, EpochRunner, Shape
 from penstock.epoch.stages import dealt, slice_task
 from penstock.epoch.task import EpochTask, kept_store
 from penstock.errors import InternalError, UserError
 from penstock.logs.contract import Span
-from penstock.query.compile import compiled
 from penstock.state import run_store
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
@@ -100,7 +99,7 @@ def test_an_epoch_that_died_before_its_commit_is_repeated_as_recorded(
 def test_the_runner_takes_no_epoch_but_the_next(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=50, epochs=2)
     directory = StateDirectory(state)
-    program = Fixed(compiled(build(ListSink())))
+    program = program_of(build(ListSink()), state)
     runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     for epoch in (1, 5):
         with pytest.raises(InternalError) as gap:

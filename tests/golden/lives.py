@@ -18,17 +18,16 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.engine.engine import Engine
 from penstock.epoch.migration import Change
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.runner import EpochReport
 from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import unit_name
-from penstock.query.compile import compiled
 from penstock.query.physical import Plan
 from penstock.query.reducer import Reducer
 from penstock.query.reduction_plan import plan_reduction
@@ -74,7 +73,7 @@ def live(
     done = 0
     try:
         while epochs is None or done < epochs:
-            if isinstance(program, Jobs) and (text := (commands or {}).get(engine.next_epoch)):
+            if text := (commands or {}).get(engine.next_epoch):
                 program.say(text)
             if owners := (moves or {}).get(engine.next_epoch):
                 engine.runner.remap(Change(_moved(engine.runner.maps, owners, _plan(program))))
@@ -241,11 +240,11 @@ def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
 
 def _program(query: Query, state: Path, fold_after: int | None = None) -> Program:
     if not isinstance(query, JobsApp):
-        return Fixed(compiled(query))
+        return program_of(query, state)
     if fold_after is None:
         return query.on(state)
     given = {name: getattr(query, name) for name in ("streams", "queries", "functions")}
-    return Jobs(query.name, state, **given, begin=query.sql, fold_after=fold_after)
+    return Program(query.name, state, **given, begin=query.sql, fold_after=fold_after)
 
 
 def _plan(program: Program) -> Plan:
@@ -260,8 +259,7 @@ def _moved(maps: BucketMaps, owners: Mapping[int, int], plan: Plan) -> BucketMap
 def plan_of(query: Query, state: Path) -> Plan:
     """The plan of a query; of jobs, with all commands that the state directory holds."""
     program = _program(query, state)
-    if isinstance(program, Jobs):
-        program.joined(begin=not (state / "commands").exists())
+    program.join(begin=not (state / "commands").exists())
     return _plan(program)
 
 

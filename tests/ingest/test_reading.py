@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.catalogue.program_of import program_of
 from penstock.engine.state_location import state_place
 from penstock.epoch.local_stages import LocalStages
-from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport, EpochRunner, Shape
 from penstock.epoch.skipped_partitions import Leap, leaps, returns
 from penstock.errors import UserError
@@ -17,7 +17,6 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.readers import read_floors
 from penstock.ingest.segment_log import SegmentLog
 from penstock.ingest.store import Store
-from penstock.query.compile import compiled
 from penstock.sql.connectors import build_stream
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateStream
@@ -89,7 +88,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     run_inline(app, tmp_path / "state", epoch_units=200, epochs=12)
     assert read_floors(tmp_path / "log") == {}  # a reader that has let go of nothing
     directory = StateDirectory(tmp_path / "state")
-    program = Fixed(compiled(app))
+    program = program_of(app, tmp_path / "state")
     runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     runner.recycle(3)
     reached = directory.records.read_end(directory.manifests.epochs()[0])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.client import connect
 from penstock.logs.contract import Span
 from penstock.sql.connectors import build_stream
@@ -38,9 +38,9 @@ def until(what: Callable[[], Any], seconds: float = 60) -> Any:
     raise AssertionError("it did not come in time")
 
 
-def jobs(folder: Path, log: ListLog, idle_after: str | None) -> Jobs:
+def jobs(folder: Path, log: ListLog, idle_after: str | None) -> Program:
     events = ps.stream("events", log, ps.json_lines(COLUMNS), time="at", idle_after=idle_after)
-    return Jobs("straggling", folder / "state", streams={"events": events}, begin=COUNTS)
+    return Program("straggling", folder / "state", streams={"events": events}, begin=COUNTS)
 
 
 def test_a_straggler_is_leaped_over_and_its_span_is_told(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Step:
     condition: Condition
     absent: bool
 
-    def said(self) -> Any:
+    def to_api(self) -> Any:
         return ps.step(self.name, self.condition.expr, absent=self.absent)
 
 

@@ -1,4 +1,4 @@
-"""Partitioners of the user's own and rebalancing: the same answers, rows where they were asked to be."""
+"""Partitioners of users and rebalancing: the same results, rows in the buckets that were declared."""
 
 from __future__ import annotations
 

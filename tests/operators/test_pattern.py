@@ -34,11 +34,11 @@ from tests.operators.pattern_oracle import WITHIN, Condition, Step, oracle, patt
 from tests.operators.test_collisions import EVENTS, driven
 
 
-def said(
+def match_pattern(
     events: ps.Stream, steps: Sequence[Step], within: int, contiguous: bool, skip: bool, timeouts: bool
 ) -> ps.Stream:
     return events.key_by("user").pattern(
-        *(step.said() for step in steps),
+        *(step.to_api() for step in steps),
         within=within / SECOND,
         matching="contiguous" if contiguous else "next",
         after="skip" if skip else "overlap",
@@ -57,10 +57,10 @@ def agree(
     timeouts: bool = False,
 ) -> None:
     how = (steps, within, contiguous, skip, timeouts)
-    straight = run_query(lambda events: said(events, *how), history)
+    straight = run_query(lambda events: match_pattern(events, *how), history)
     expected = [row for _, row in oracle(history, *how)]
     assert in_any_order(micros(straight)) == in_any_order(expected)
-    assert run_query(lambda events: said(events, *how), history, cutting) == straight
+    assert run_query(lambda events: match_pattern(events, *how), history, cutting) == straight
 
 
 @modestly
@@ -104,7 +104,7 @@ def test_a_match_happens_when_its_last_event_does_or_its_time_is_over(
 ) -> None:
     how = (steps, within, False, skip, False)
     rows = run_query(
-        lambda events: said(events, *how).key_by("user").window("2s").count("n"), history, cutting
+        lambda events: match_pattern(events, *how).key_by("user").window("2s").count("n"), history, cutting
     )
     counts = Counter((at // (2 * SECOND), row["user"]) for at, row in oracle(history, *how))
     expected = [
@@ -127,10 +127,10 @@ def test_a_few_pairs_at_a_time_are_as_good_as_many(
         pattern_matching._PAIRS = before
 
 
-def events_of(*said: tuple[float, str, str, float, float]) -> History:
+def events_of(*events: tuple[float, str, str, float, float]) -> History:
     """(second, card, kind, latitude, longitude)"""
     return History(
-        (tuple(Event(0, i, round(t * SECOND), u, k, int(a), b) for i, (t, u, k, a, b) in enumerate(said)),)
+        (tuple(Event(0, i, round(t * SECOND), u, k, int(a), b) for i, (t, u, k, a, b) in enumerate(events)),)
     )
 
 
@@ -184,8 +184,10 @@ def test_a_card_that_is_used_at_two_places_too_far_apart_is_told() -> None:
 
 def test_what_was_not_seen_in_time_ends_the_matches_that_began_meanwhile() -> None:
     """Also where the key has no event in the epoch in which that is noticed."""
-    said = [(0, "a", 1), (2, "a", 1), (6, "b", 0), (7, "b", 0), (30, "b", 0)]
-    history = History((tuple(Event(0, i, t * SECOND, u, None, n, None) for i, (t, u, n) in enumerate(said)),))
+    events = [(0, "a", 1), (2, "a", 1), (6, "b", 0), (7, "b", 0), (30, "b", 0)]
+    history = History(
+        (tuple(Event(0, i, t * SECOND, u, None, n, None) for i, (t, u, n) in enumerate(events)),)
+    )
     started = Condition(col("n") > 0, lambda e, _: e.n is not None and e.n > 0)
     steps = [Step("a", started, False), Step("b", Condition(col("n") > 5, lambda e, _: False), True)]
     for ends in (frozenset({1, 2, 3, 4}), frozenset({2, 4}), frozenset({3})):

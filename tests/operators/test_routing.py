@@ -24,7 +24,7 @@ def rows_at(where: list[tuple[int, int, int]]) -> pl.DataFrame:
     return pl.DataFrame(where, schema=schema, orient="row").with_row_index("id")
 
 
-def dealt(route: Grid, rows: pl.DataFrame, buckets: int) -> dict[int, set[int]]:
+def cells_of(route: Grid, rows: pl.DataFrame, buckets: int) -> dict[int, set[int]]:
     """The rows of every bucket."""
     hashed = route.add_hash(rows, buckets)
     found: dict[int, set[int]] = {}
@@ -39,8 +39,8 @@ def dealt(route: Grid, rows: pl.DataFrame, buckets: int) -> dict[int, set[int]]:
 def test_every_pair_meets_in_exactly_one_bucket(
     left: list[tuple[int, int, int]], right: list[tuple[int, int, int]], buckets: int, cells: int
 ) -> None:
-    lefts = dealt(Grid(True, cells), rows_at(left), buckets)
-    rights = dealt(Grid(False, cells), rows_at(right), buckets)
+    lefts = cells_of(Grid(True, cells), rows_at(left), buckets)
+    rights = cells_of(Grid(False, cells), rows_at(right), buckets)
     met = [(one, other) for b in lefts for one in lefts[b] for other in rights.get(b, ())]
     assert sorted(met) == [(one, other) for one in range(len(left)) for other in range(len(right))]
     assert len({*lefts, *rights}) <= min(buckets, cells)
@@ -62,7 +62,7 @@ def test_a_grid_spreads_its_rows_and_copies_them_as_often_as_its_other_side_is_w
     rows = rows_at([(at * 1_000, at % 2, at) for at in range(4_000)])
     high, low = grid_bits(min(buckets, 16))
     for left, other in ((True, low), (False, high)):
-        found = dealt(Grid(left), rows, buckets)
+        found = cells_of(Grid(left), rows, buckets)
         sizes = [len(found[bucket]) for bucket in found]
         assert sum(sizes) == rows.height << other
         assert len(sizes) == min(buckets, 16)

@@ -14,7 +14,7 @@ import pytest
 import redis as library
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import ExternalError, UserError
 from penstock.logs import Log, RedisLog, Span
 from penstock.logs.redis_streams import id_of, offset_of
@@ -217,7 +217,7 @@ def test_a_job_in_sql_from_redis_to_redis(
         CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM events GROUP BY page WINDOWING 1 MINUTE
             INTO redis('{redis_address}', '{key}:out');
     """
-    engine = InlineEngine(Jobs("test", state, begin=sql), state, epoch_units=25)
+    engine = InlineEngine(Program("test", state, begin=sql), state, epoch_units=25)
     try:
         assert len(list(engine.steps())) > 3
     finally:

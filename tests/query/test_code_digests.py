@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import load
-from penstock.epoch.program import Fixed
 from penstock.query.code_digests import digest_objects, digest_plan, find_differences
 from penstock.query.compile import compiled
 from penstock.query.describe_code import PYTHON
@@ -254,9 +254,9 @@ def test_a_query_without_python_does_not_depend_on_the_version_of_python(tmp_pat
 def test_the_identity_of_state_does_not_depend_on_code(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     then, now, _ = CHANGES["method"]
-    first = Fixed(compiled(load(tmp_path / "app.py")))  # type: ignore[arg-type]
+    first = program_of(load(tmp_path / "app.py"), tmp_path)
     (tmp_path / "app.py").write_text(APP.replace(then, now))
-    second = Fixed(compiled(load(tmp_path / "app.py")))  # type: ignore[arg-type]
+    second = program_of(load(tmp_path / "app.py"), tmp_path)
     assert first.fingerprint == second.fingerprint
     assert first.code != second.code
 

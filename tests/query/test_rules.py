@@ -11,6 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.catalogue.app_plan import AppPlan
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compiled, forms
@@ -225,7 +226,7 @@ def test_no_rule_changes_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plain = replace(lower_app(everything()))
     for rule in PHYSICAL[:1]:  # the engine does not run without knowing what to read
         plain = rule(plain)
-    monkeypatch.setattr("penstock.testing.inline.compiled", lambda app: plain)
+    monkeypatch.setattr(AppPlan, "of", lambda app: AppPlan(plain, {one.name: one for one in app.outputs}))
     assert rows("plain") == optimised
     assert levels(plain) == [1, 2, 1, 3]
     assert levels(forms(everything()).plan) == [1, 1, 1]

@@ -21,10 +21,8 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.epoch.kill_points import StepName
-from penstock.epoch.program import Fixed
 from penstock.ingest.frames import Frame
 from penstock.ingest.store import Store
-from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.testing.inline import InlineEngine, run_inline
@@ -94,7 +92,7 @@ def test_copies_that_come_on_unevenly_do_not_show(
     draw = random.Random(seed)
     app, copies = build(tmp_path, finished=False)
     engine = InlineEngine(
-        Fixed(compiled(app)), tmp_path / "state", epoch_units=8_000, slices=lambda epoch: 1 + epoch * seed % 4
+        app, tmp_path / "state", epoch_units=8_000, slices=lambda epoch: 1 + epoch * seed % 4
     )
     for end in range(90, 300, 90):
         for gateway in gateways:

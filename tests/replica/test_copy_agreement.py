@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from penstock.epoch.program import Fixed
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.epoch.runner import EpochReport
 from penstock.ha.unit import Member
 from penstock.logs.contract import Log, Partition, Span
 from penstock.logs.copy_choice import Extent
-from penstock.query.compile import compiled
 from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
@@ -30,12 +30,13 @@ from tests.logs.test_replicated_log import Frail, Pruned
 LINES = golden.lines(count=120)
 
 
-def program(log: Log) -> Fixed:
+def program(log: Log) -> Program:
     events = ps.stream("events", log, golden.decoder(), time="time", lateness="5s", idle_after=None)
     counts = events.key_by("page").window("10s").count("visits")
     paths = events.key_by("user").last(3, "page").map(path=ps.col("page").list.join(">"))
     outputs = {"counts": counts, "paths": paths.select("user", "path")}
-    return Fixed(compiled(ps.app("golden", *(ps.output(name, rows) for name, rows in outputs.items()))))
+    app = ps.app("golden", *(ps.output(name, rows) for name, rows in outputs.items()))
+    return program_of(app, Path("nowhere"))
 
 
 def rows(reports: list[EpochReport]) -> dict[str, list[Any]]:
@@ -187,7 +188,7 @@ def reports_to(said: list[Any], log: Log, folder: Path) -> Reporter:
     )
 
 
-def hears(leading: Fixed, said: list[Any] | None = None, told: list[str] | None = None) -> Hearing:
+def hears(leading: Program, said: list[Any] | None = None, told: list[str] | None = None) -> Hearing:
     """The hearing of a leader whose unit is not asked."""
 
     def say(**passed: Any) -> None:

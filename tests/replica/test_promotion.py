@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.engine.engine import Engine
 from penstock.errors import ExternalError
 from penstock.settings import Settings
@@ -14,7 +14,7 @@ from penstock.settings import Settings
 
 def test_an_engine_that_fails_while_it_is_being_promoted_takes_nothing(tmp_path: Path) -> None:
     """The lease comes while its last epoch is under way, and that fails."""
-    engine: Any = Engine(Jobs("t", tmp_path), Settings(state=tmp_path, master="inline"))
+    engine: Any = Engine(Program("t", tmp_path), Settings(state=tmp_path, master="inline"))
     taken, raised = list[str](), list[BaseException]()
     engine.seat.promoted = lambda fence, program: taken.append("the book")
     waiting = threading.Event()

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
-from penstock.epoch.program import Fixed, Program
-from penstock.query.compile import compiled
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
 
@@ -27,22 +26,23 @@ class Lease:
 
 def app() -> Program:
     clicks = ps.stream("clicks", ps.generated(total=9, live=False), ps.combined_log(), time="time")
-    return Fixed(compiled(ps.app("few", ps.output("all", clicks.select("path")))))
+    return program_of(ps.app("few", ps.output("all", clicks.select("path"))), Path("nowhere"))
 
 
-@pytest.mark.parametrize("jobs", [False, True])
-def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["jobs", "app", "app and jobs"])
+def test_an_epoch_of_jobs_is_executed_when_its_failures_are_decided(what: str, tmp_path: Path) -> None:
     records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
     records.take_over(1)
     for epoch in range(3):
-        records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
+        commands = 0 if what == "app" else epoch
+        records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=commands)))
     duty = Duty("e2", SharedRecords(records.path), tmp_path, follows=Leader(lambda: 1, dict))
-    program = Jobs("few", tmp_path / "state") if jobs else app()
+    program = Program("few", tmp_path / "state") if what == "jobs" else app()
     seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)
     seat.claimed(program, None)
     try:
         allowed = [epoch for epoch in range(4) if seat.recorded_end(epoch) is not None]
-        assert allowed == ([0, 1] if jobs else [0, 1, 2])
+        assert allowed == {"jobs": [0, 1], "app": [0, 1, 2], "app and jobs": [0, 1]}[what]
         assert seat.taken() == 0, "it has done none yet"
         seat.committed = 2
         assert seat.recorded_end(2) is not None
@@ -51,6 +51,6 @@ def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: boo
         seat.decides.set()
         assert seat.recorded_end(2) is not None, "whoever leads repeats what is recorded"
         assert seat.recorded_end(3) is None
-        assert seat.taken() == 2
+        assert seat.taken() == (0 if what == "app" else 2)
     finally:
         seat.state.release()

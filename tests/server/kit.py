@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.testing.serving import PushedLog, Serving, serving
 from tests.catalogue import kit
 
@@ -62,7 +62,7 @@ def site(
 ) -> Iterator[Site]:
     """A service of one stream `clicks`, whose epochs the test runs (unless `by_itself`)."""
     log = PushedLog(lines(events))
-    jobs = Jobs("test", state, streams={"clicks": kit.of_log(log)}, begin=sql)
+    jobs = Program("test", state, streams={"clicks": kit.of_log(log)}, begin=sql)
     options = {"by_itself": False, **options}
     with serving(jobs, state, token=token, **options) as running:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}

@@ -13,8 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue.agent_reduction import reduction_of
-from penstock.engine.retained_results import Kept
-from penstock.query.compile import compiled
+from penstock.catalogue.program_of import program_of
 from penstock.server.wire import ARROW, PROBLEM
 from penstock.testing.list_log import ListLog
 from penstock.testing.serving import serving
@@ -322,11 +321,11 @@ def test_a_log_that_takes_no_events_is_refused(site: kit.Site) -> None:
     assert (response.status_code, response.json()["condition"]) == (409, "STREAM_TAKES_NO_EVENTS")
 
 
-def test_an_app_can_be_read_but_not_changed(state: Path) -> None:
+def test_an_app_is_asked_and_changed_as_jobs_are(state: Path) -> None:
     log = ListLog([str(n) for n in range(10)])
     numbers = ps.stream("numbers", log, ps.Delimited({"n": ps.Int64()}), time=None)
     app = ps.app("counted", ps.output("big", numbers.filter(ps.col("n") > 6)))
-    with serving(Kept(compiled(app), state), state, by_itself=False) as running:
+    with serving(app, state, by_itself=False) as running:
         running.steps()
         with kit.httpx.Client(base_url=running.url) as http:
             site = kit.Site(running, kit.PushedLog(), http)
@@ -334,15 +333,18 @@ def test_an_app_can_be_read_but_not_changed(state: Path) -> None:
             assert site.get("/jobs")[0]["name"] == site.get("/jobs/big")["name"] == "big"
             assert site.get("/streams")[0]["name"] == "numbers"
             assert len(site.get("/jobs/big/results")["results"]) == 1
-            assert problem(site, "POST", "/jobs/big/pause")["condition"] == "NO_COMMANDS"
             assert problem(site, "GET", "/jobs/small")["condition"] == "UNKNOWN_JOB"
             assert site.get("/status")["jobs"] == {"running": 1}
+            assert http.post("/jobs/big/pause").status_code == 200
+            assert site.get("/jobs/big")["life"] == "paused"
+            site.sql("CREATE JOB even AS SELECT n FROM numbers WHERE n % 2 = 0; RESUME JOB big")
+            assert site.get("/status")["jobs"] == {"running": 2}
 
 
 def test_jobs_that_agents_reduce_for_report_why_they_do_not_change(state: Path) -> None:
     text = f"""CREATE STREAM clicks FROM segments('{state}/log') FORMAT combined_log EVENT TIME time;
     CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"""
-    program = Kept(compiled(reduction_of(text, "clicks").engine_app()), state)
+    program = program_of(reduction_of(text, "clicks").engine_app(), state, keeps_results=True)
     query = {"query": "SELECT path FROM clicks"}
     with (
         serving(program, state, by_itself=False) as running,

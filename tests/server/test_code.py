@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.cli.commands import main
 from penstock.testing.serving import PushedLog, Serving, serving
 from tests.catalogue.kit import of_log
@@ -29,7 +29,7 @@ query = ps.job("seen", {"page": ps.String(), "status": ps.Int64()}).map_batches(
 
 def _serving(state: Path, *, code: bool) -> Iterator[tuple[Serving, PushedLog]]:
     log = PushedLog({"p0": []})
-    jobs = Jobs("test", state, streams={"clicks": of_log(log)}, begin=kit.ALL)
+    jobs = Program("test", state, streams={"clicks": of_log(log)}, begin=kit.ALL)
     with serving(jobs, state, by_itself=False, token=TOKEN, code=code) as running:
         yield running, log
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.retained_results import Kept
-from penstock.query.compile import compiled
 from penstock.server.epoch_history import EpochHistory
 from penstock.server.restarts import Restarts
 from penstock.server.security import Token
@@ -111,17 +109,17 @@ def test_a_job_that_reads_another_has_a_graph(site: kit.Site) -> None:
     assert all(edge["source"] in kinds and edge["target"] in kinds for edge in graph["edges"])
 
 
-def test_an_output_of_an_app_has_a_graph_and_no_versions(state: Path) -> None:
+def test_an_output_of_an_app_has_a_graph_and_a_history(state: Path) -> None:
     stream = jobs_kit.of_log(ListLog(kit.lines(50)))
     counts = stream.key_by("page").window("5s").count()
     app = ps.app(
         "app", ps.output("counts", counts.top(3)), ps.output("other", stream.select(u=ps.col("user")))
     )
-    with serving(Kept(compiled(app), state), state, by_itself=False) as running:
+    with serving(app, state, by_itself=False) as running:
         running.steps()
         graph = running.host.graph("counts")
         assert [node.kind for node in graph.nodes] == ["stream", "state", "output"]
-        assert running.host.versions("counts") == []
+        assert [one["did"] for one in running.host.versions("counts")] == ["started with its app"]
 
 
 # -- the engine ----------------------------------------------------------------------------------

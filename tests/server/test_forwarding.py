@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from penstock.catalogue.coordinators import Coordinator
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.server import forwarding
 from penstock.server.api import Service
 from penstock.server.host import Host
@@ -42,8 +42,8 @@ class Fixed:
 @contextmanager
 def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tuple[Service, str]]:
     """A coordinator beside a site."""
-    jobs = Jobs("test", state, streams={"clicks": of_log(site.log)}, follows=True)
-    jobs.joined()
+    jobs = Program("test", state, streams={"clicks": of_log(site.log)}, follows=True)
+    jobs.join()
     host = Host(jobs, state, StatementGuard((), state, code=True))
     service = Service(host, None, None if token is None else Token(token))
     with Server(service, "127.0.0.1", 0) as server:

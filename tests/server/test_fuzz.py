@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.server.api import Service
 from penstock.server.host import Host
@@ -144,7 +144,7 @@ def as_text(_: Any, value: Any) -> bytes:
 def operations() -> list[Any]:
     """What the OpenAPI says there is; without the one answer that has no end."""
     place = Path("nowhere")
-    described = Service(Host(Jobs("x", place), place)).api.openapi()
+    described = Service(Host(Program("x", place), place)).api.openapi()
     del described["paths"]["/jobs/{name}/events"]
     found = schemathesis.openapi.from_dict(described).get_all_operations()
     return [one.ok() for one in found]

@@ -17,7 +17,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.engine.gauges import Gauges
 from penstock.server.epoch_history import status_values
 from penstock.server.limits import Limits
@@ -119,7 +119,7 @@ def test_every_stream_has_its_watermark(tmp_path: Path) -> None:
     )
     live = jobs_kit.of_log(ListLog({"p0": [json.dumps(event) for event in found]}, finished=False))
     sql = "CREATE JOB a AS SELECT page FROM clicks; CREATE JOB b AS SELECT ts FROM old"
-    jobs, gauges = Jobs("two", tmp_path, streams={"clicks": live, "old": old}, begin=sql), Gauges()
+    jobs, gauges = Program("two", tmp_path, streams={"clicks": live, "old": old}, begin=sql), Gauges()
     engine = InlineEngine(jobs, tmp_path)
     try:
         report = engine.step()
@@ -134,7 +134,7 @@ def test_every_stream_has_its_watermark(tmp_path: Path) -> None:
 
 def test_it_logs_that_it_listens_once_it_owns_the_state(tmp_path: Path) -> None:
     serve = ["serve", "--empty", "--state", "state", "--no-ui", "--listen", "127.0.0.1:0"]
-    other = InlineEngine(Jobs("service", tmp_path / "state"), tmp_path / "state")
+    other = InlineEngine(Program("service", tmp_path / "state"), tmp_path / "state")
     try:
         ran = subprocess.run(
             [sys.executable, "-c", "from penstock.cli.commands import main; main()", *serve],

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.cli.commands import app as cli
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.server.api import Service
@@ -107,7 +107,7 @@ def test_an_address_in_use_is_an_error(state: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(ExternalError, match="ADDRESS_TAKEN"):
-            Server(Service(Host(Jobs("x", state), state)), "127.0.0.1", other.getsockname()[1])
+            Server(Service(Host(Program("x", state), state)), "127.0.0.1", other.getsockname()[1])
 
 
 def test_addresses() -> None:
@@ -351,7 +351,7 @@ def test_https(tmp_path: Path) -> None:
     made += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
     made += ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
-    host = Host(Jobs("x", tmp_path / "state"), tmp_path / "state")
+    host = Host(Program("x", tmp_path / "state"), tmp_path / "state")
     tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
     with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:
         assert server.url.startswith("https://")

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.client import connect
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.segment_log import SegmentLog
@@ -49,7 +49,7 @@ def service(folder: Path, port: int = 0) -> Iterator[Any]:
         "clicks", ps.segments(folder / "log" / "clicks"), ps.json_lines(COLUMNS), time="at", lateness="1h"
     )
     (folder / "log").mkdir(exist_ok=True)
-    jobs = Jobs("pushed", folder / "state", streams={"clicks": clicks}, begin=COUNT)
+    jobs = Program("pushed", folder / "state", streams={"clicks": clicks}, begin=COUNT)
     with serving(jobs, folder / "state", port=port) as running:
         yield running
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.catalogue.results import Results
 from penstock.client.subscription import EventReader
 from penstock.server.limits import Limits
@@ -184,7 +184,7 @@ def wide_site(state: Path, limits: Limits) -> Iterator[kit.Site]:
     log = kit.PushedLog()
     width = 200_000
     sql = f"CREATE JOB seen AS SELECT page, REPEAT('x', {width}) AS wide FROM clicks"
-    jobs = Jobs("test", state, streams={"clicks": jobs_kit.of_log(log)}, begin=sql)
+    jobs = Program("test", state, streams={"clicks": jobs_kit.of_log(log)}, begin=sql)
     with kit.serving(jobs, state, by_itself=False, limits=limits) as running:
         running.steps()
         with httpx.Client(base_url=running.url, timeout=20) as http:

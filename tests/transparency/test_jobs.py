@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from tests.operators.harness import SECOND, History, events_stream, fast_directory
 from tests.transparency import description as d
 from tests.transparency import ways as carried_out
@@ -104,7 +104,7 @@ def lives(made: list[Job], one: History, how: Ways, at: list[tuple[str, int]], f
         for number, job in enumerate(made)
     )
     for life, (step, in_epoch) in enumerate([*at, ("never", -1)]):
-        program = Jobs("any", state, streams={"one": events_stream(one, how.cuts[0], "one")}, begin=sql)
+        program = Program("any", state, streams={"one": events_stream(one, how.cuts[0], "one")}, begin=sql)
         with crashing(step, in_epoch):
             try:
                 for _ in carried_out.epochs(program, state, how, shift=life):

@@ -9,11 +9,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.catalogue.program import Program
 from penstock.epoch.migration import Change
-from penstock.epoch.program import Fixed, Program
 from penstock.epoch.runner import EpochReport
 from penstock.operators.routing import Partitioner
-from penstock.query.compile import compiled
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.testing.inline import InlineEngine
 from tests.operators.harness import STRAIGHT, Cutting, cuttings
@@ -82,7 +81,7 @@ def epochs(app: ps.App | Program, state: Path, ways: Ways, shift: int = 0) -> It
     """Run until everything is read, or the engine dies. `shift`: begin at another number of slices."""
     numbers = ways.cuts[0].slices
     engine = InlineEngine(
-        Fixed(compiled(app)) if isinstance(app, ps.App) else app,
+        app,
         state,
         slices=4 if ways.moves else lambda epoch: numbers[(epoch + shift) % len(numbers)],
         buckets=ways.buckets,

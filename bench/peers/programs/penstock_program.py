@@ -29,7 +29,7 @@ import penstock as ps
 from bench.outcome import EpochClock
 from bench.penstock_runs import started
 from penstock import col
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.demos import taxi as taxi_app
 from penstock.demos.taxi_ranking import NO_ROUTES, best_routes
 from penstock.engine.engine import Engine
@@ -154,7 +154,7 @@ def jobs(task: Task) -> Rows:
         f"WHERE path == '{page}' GROUP BY path WINDOWING {JOB_WINDOW} SECONDS"
         for number, page in enumerate(task.pages)
     )
-    program = Jobs("bench", task.place / "state", streams={"clicks": clicks(task)}, begin=script)
+    program = Program("bench", task.place / "state", streams={"clicks": clicks(task)}, begin=script)
     # end jobs
     found: list[tuple[Any, ...]] = []
 

@@ -1,0 +1,149 @@
+"""The plan of an app, whose outputs are compiled together and share operators; and parts of it. Pure.
+
+An engine that starts with an app has its outputs as jobs in the catalogue. They share this plan as long as no command
+changes them: an output that is dropped, emptied or altered leaves it, and the others continue as before.
+
+Invariant: state that another output depends on is what it would be if this output had stayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import polars as pl
+
+from penstock.origin import Origin
+from penstock.query.compile import forms_alone
+from penstock.query.edges import Edge
+from penstock.query.logical import App, Output, Source, nodes_of
+from penstock.query.physical import Plan
+from penstock.query.steps import FilterStep
+
+#: before the steps of an edge, whose columns its rows still have
+_NOTHING = FilterStep(pl.lit(False), Origin("", 0))
+
+
+@dataclass(frozen=True, eq=False)
+class AppPlan:
+    """A compiled app. Its outputs as they are optimised, its streams as they are written."""
+
+    plan: Plan
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    streams: Mapping[str, Source] = field(default_factory=dict)
+
+    @staticmethod
+    def of(app: App) -> AppPlan:
+        """Compile an app."""
+        made = forms_alone(app)
+        outputs = {output.name: output for output in made.optimised.outputs}
+        streams = {node.stream.name: node for node in nodes_of(app) if isinstance(node, Source)}
+        return AppPlan(made.plan, outputs, streams)
+
+    @cached_property
+    def _leads(self) -> Mapping[str, frozenset[str]]:
+        return outputs_reached(self.plan)
+
+    def owns_stages(self, output: str) -> bool:
+        """Whether no other output needs the state that an output depends on."""
+        return all(found == {output} for found in self._leads.values() if output in found)
+
+    def stages_of(self, output: str) -> list[str]:
+        """The stages that an output depends on, in their order."""
+        return [stage for stage, found in self._leads.items() if output in found]
+
+    def level_of(self, output: str) -> int:
+        """The level at which the rows of an output are made."""
+        makers = [edge.source for edge in self.plan.edges if edge.target.output == output]
+        stages = [self.plan.stage_of(maker) for maker in makers]
+        return max((0 if stage is None else stage.level for stage in stages), default=0)
+
+    def part(self, outputs: Collection[str], idle: Collection[str] = ()) -> Plan:
+        """The plan of some of the outputs. Stages that only `idle` ones need get no events, and idle outputs that are
+        not among the first emit nothing."""
+        plan = keep_outputs(self.plan, {*outputs, *idle})
+        plan = rest_outputs(plan, idle)
+        silent = {name for name in idle if name not in outputs}
+        if not silent:
+            return plan
+        return replace(
+            plan,
+            edges=tuple(edge for edge in plan.edges if edge.target.output not in silent),
+            outputs={name: one for name, one in plan.outputs.items() if name not in silent},
+            rested=plan.rested - silent,
+        )
+
+
+def keep_outputs(plan: Plan, names: Collection[str]) -> Plan:
+    """The part of a plan that some of its outputs need."""
+    if plan.outputs.keys() <= set(names):
+        return plan
+    leads = outputs_reached(plan)
+    stages = {id_: stage for id_, stage in plan.stages.items() if leads[id_] & set(names)}
+    edges = tuple(
+        edge
+        for edge in plan.edges
+        if (edge.target.output in names if edge.target.stage is None else edge.target.stage in stages)
+    )
+    read = {edge.source.name for edge in edges if edge.source.stage is None}
+    return replace(
+        plan,
+        scans={name: scan for name, scan in plan.scans.items() if name in read},
+        stages=stages,
+        edges=edges,
+        outputs={name: output for name, output in plan.outputs.items() if name in names},
+    )
+
+
+def rest_outputs(plan: Plan, names: Collection[str]) -> Plan:
+    """The plan in which the stages that only these outputs need get no events. Where such an output is fed by what
+    others need too, its rows are made all the same: whoever delivers leaves them out, and can count them."""
+    own = stages_owned(plan, names)
+    if not own:
+        return plan
+    return replace(
+        plan,
+        rested=frozenset[str]().union(*own.values()),
+        edges=tuple(
+            replace(edge, steps=(_NOTHING, *edge.steps)) if _rests(edge, own) else edge for edge in plan.edges
+        ),
+    )
+
+
+def stages_owned(plan: Plan, outputs: Collection[str]) -> dict[str, frozenset[str]]:
+    """The stages whose rows lead to none but these outputs, and to which of them."""
+    return {stage: found for stage, found in outputs_reached(plan).items() if found and found <= set(outputs)}
+
+
+def outputs_reached(plan: Plan) -> dict[str, frozenset[str]]:
+    """The outputs to which the rows of each stage lead, however far away."""
+    found: dict[str, frozenset[str]] = dict.fromkeys(plan.stages, frozenset())
+    for _ in plan.stages:  # each turn takes it one stage further
+        for edge in plan.edges:
+            if edge.source.stage is not None:
+                output = edge.target.output
+                leads = frozenset({output}) if output is not None else found[edge.target.name]
+                found[edge.source.stage] |= leads
+    return found
+
+
+def rename_stages(plan: Plan, names: Mapping[str, str]) -> Plan:
+    """The plan with other ids for its stages."""
+
+    def renamed(edge: Edge) -> Edge:
+        source, target = edge.source, edge.target
+        if source.stage is not None:
+            source = replace(source, name=names[source.name])
+        if target.stage is not None:
+            target = replace(target, name=names[target.name])
+        return replace(edge, source=source, target=target)
+
+    stages = {names[id_]: replace(stage, id=names[id_]) for id_, stage in plan.stages.items()}
+    return replace(plan, stages=stages, edges=tuple(map(renamed, plan.edges)))
+
+
+def _rests(edge: Edge, own: Collection[str]) -> bool:
+    if edge.target.stage is None:
+        return edge.source.stage in own
+    return edge.target.stage in own and edge.source.stage not in own
