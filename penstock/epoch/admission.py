@@ -229,7 +229,7 @@ class Admission:
             finished=tuple(sorted(finished)),
             idle=tuple(pid for pid in idle if pid not in log.withheld),
             closed=closed,
-            started_late=tuple(sorted(starts.keys() & log.begun_late)),
+            started_late=tuple(sorted(starts.keys() & log.started_late)),
             copies={pid: copy for pid, copy in routes.items() if copy is not None},
             step=step,
             is_reduced=is_reduced,

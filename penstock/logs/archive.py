@@ -100,11 +100,11 @@ def read(fd: int, start: int, end: int, chunk_bytes: int) -> Iterator[tuple[int,
         start -= 1  # the offset of a damage that has been repaired since
     held: list[bytes] = []
     held_bytes = 0
-    begin, at, last = start, 0, b"\n"
+    chunk_start, at, last = start, 0, b"\n"
     damage: str | None = None
     try:
         for piece in unpack(fd):
-            low, high = max(0, begin + held_bytes - at), min(len(piece), end - at)
+            low, high = max(0, chunk_start + held_bytes - at), min(len(piece), end - at)
             passed = piece.find(b"\n", max(0, end - 1 - at)) >= 0
             at += len(piece)
             for left in range(low, high, chunk_bytes):
@@ -115,8 +115,8 @@ def read(fd: int, start: int, end: int, chunk_bytes: int) -> Iterator[tuple[int,
                 if held_bytes >= chunk_bytes and (cut := part.rfind(b"\n") + 1):
                     held[-1] = part[:cut]
                     data = b"".join(held)
-                    yield begin, data, None
-                    begin += len(data)
+                    yield chunk_start, data, None
+                    chunk_start += len(data)
                     held = [part[cut:]] if cut < len(part) else []
                     held_bytes = len(part) - cut
             if passed:  # a line ends at `end` or beyond, so there is no damage in the span
@@ -129,10 +129,10 @@ def read(fd: int, start: int, end: int, chunk_bytes: int) -> Iterator[tuple[int,
     elif held_bytes and last != b"\n":
         data += b"\n"
     if data:
-        yield begin, data, None
-        begin += len(data)
+        yield chunk_start, data, None
+        chunk_start += len(data)
     if damage is not None:
-        yield begin, b"", damage
+        yield chunk_start, b"", damage
 
 
 def unpack(fd: int) -> Iterator[bytes]:

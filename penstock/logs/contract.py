@@ -73,7 +73,7 @@ class Log(ABC):
     #: of a replicated log, the partitions that have more records than it lists: some engine of the unit lacks them
     withheld: frozenset[str] = frozenset()
     #: of a replicated log, the partitions read without their first records, which an unreachable copy may have
-    begun_late: frozenset[str] = frozenset()
+    started_late: frozenset[str] = frozenset()
     #: whether every offset has its unit; offsets of a log that is not dense only grow from record to record
     dense: bool = True
 

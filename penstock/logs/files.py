@@ -19,8 +19,8 @@ from pathlib import Path
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs import archive as gz
-from penstock.logs.catalogue import Catalogue, Location
 from penstock.logs.contract import Chunk, Log, Partition, Span
+from penstock.logs.file_partitions import FilePartitions, Location
 from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
 from penstock.logs.textfile import find_path, open_text, parse_inode, stat_regular_file, unreadable_error
 
@@ -38,7 +38,7 @@ class FileLog(Log):
         self, glob: str | Sequence[str], *, finished: bool = False, gz_settle_seconds: float = 2.0
     ) -> None:
         patterns = (glob,) if isinstance(glob, str) else tuple(glob)
-        self._catalogue = Catalogue(
+        self._file_partitions = FilePartitions(
             tuple(os.path.abspath(os.path.expanduser(pattern)) for pattern in patterns),
             finished,
             gz_settle_seconds,
@@ -46,18 +46,20 @@ class FileLog(Log):
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Refuse paths that cannot work: no directory, nothing to read of a finished log, no permission."""
-        catalogue = self._catalogue
-        matches = catalogue.matches()
-        if not catalogue.directories() or (catalogue.finished and not matches):
+        file_partitions = self._file_partitions
+        matches = file_partitions.matches()
+        if not file_partitions.directories() or (file_partitions.finished and not matches):
             raise ExternalError(
                 "LOG_PATH_MISSING",
-                f"there is nothing at {', '.join(catalogue.patterns)}",
-                detail=_find_missing(catalogue.patterns),
+                f"there is nothing at {', '.join(file_partitions.patterns)}",
+                detail=_find_missing(file_partitions.patterns),
                 hint="Check the path. A log that is not finished may be empty, but its directory must exist.",
             )
         for path in matches:
             if os.path.isdir(path):
-                if path.endswith(os.sep) or any(pattern.endswith("**") for pattern in catalogue.patterns):
+                if path.endswith(os.sep) or any(
+                    pattern.endswith("**") for pattern in file_partitions.patterns
+                ):
                     continue
                 raise unreadable_error(path, f"It is a directory; to read what is in it, write {path}/*")
             try:
@@ -67,7 +69,7 @@ class FileLog(Log):
                 os.close(os.open(path, os.O_RDONLY))
             except OSError as error:
                 raise unreadable_error(path, error) from error
-        if not catalogue.finished:
+        if not file_partitions.finished:
             return {}
         if memory is not None and memory.get("finished") and offsets:
             self._check_no_new_files(offsets)
@@ -78,8 +80,8 @@ class FileLog(Log):
 
         Its event time ended with the last of them: whatever a new one holds would be late.
         """
-        known = self._catalogue
-        fresh = Catalogue(known.patterns, known.finished, known.gz_settle_seconds)
+        known = self._file_partitions
+        fresh = FilePartitions(known.patterns, known.finished, known.gz_settle_seconds)
         unseen = [location.path for location in fresh.refresh(offsets) if location.id not in offsets]
         if unseen:
             more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
@@ -92,22 +94,24 @@ class FileLog(Log):
             )
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        return _to_partitions(self._catalogue.refresh(offsets))
+        return _to_partitions(self._file_partitions.refresh(offsets))
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
-        return _to_partitions(self._catalogue.refresh(offsets, may_be_behind=True)), {}
+        return _to_partitions(self._file_partitions.refresh(offsets, may_be_behind=True)), {}
 
     def closed(self) -> bool:
-        return self._catalogue.finished
+        return self._file_partitions.finished
 
     def cut(self, partition: str, start: int, units: int) -> int:
         """A line's end near `start + units`; of an archive its end, since it unpacks from the start."""
-        location = self._catalogue.find_location(partition)
+        location = self._file_partitions.find_location(partition)
         if location is None:
-            self._catalogue.refresh({partition: start})
-            location = self._catalogue.find_location(partition)
+            self._file_partitions.refresh({partition: start})
+            location = self._file_partitions.find_location(partition)
         if location is None:
-            raise _gone_error(Span(partition, start, start + units), self._catalogue.homes.get(partition))
+            raise _gone_error(
+                Span(partition, start, start + units), self._file_partitions.homes.get(partition)
+            )
         if location.archive or start + units >= location.latest:
             return max(start, location.latest)
         path, fd = self._open(Span(partition, start, location.latest))
@@ -134,35 +138,38 @@ class FileLog(Log):
 
     def known_as(self, partition: str) -> str | None:
         """The file's name."""
-        home = self._catalogue.homes.get(partition)
+        home = self._file_partitions.homes.get(partition)
         return None if home is None else os.path.basename(home).removesuffix(".gz")
 
     def settings(self) -> Mapping[str, object]:
-        return {"files": [*self._catalogue.patterns], "finished": self._catalogue.finished}
+        return {"files": [*self._file_partitions.patterns], "finished": self._file_partitions.finished}
 
     def describe(self) -> str:
-        return f"files {', '.join(self._catalogue.patterns)}"
+        return f"files {', '.join(self._file_partitions.patterns)}"
 
     def _open(self, span: Span) -> tuple[str, int]:
         """Where a partition is now, and a descriptor of it, text or archive. Searches if it has moved."""
-        catalogue, id = self._catalogue, span.partition
-        home = catalogue.homes.get(id)
+        file_partitions, id = self._file_partitions, span.partition
+        home = file_partitions.homes.get(id)
         if home:
             archived = home.endswith(".gz")
             fd = _open_archive(home, id) if archived else open_text(home, id)
             if fd is not None:
                 return home, fd
-        matches = catalogue.matches()
-        directories = {*catalogue.directories(), *(os.path.dirname(path) for path in [*matches, home or ""])}
+        matches = file_partitions.matches()
+        directories = {
+            *file_partitions.directories(),
+            *(os.path.dirname(path) for path in [*matches, home or ""]),
+        }
         directories.discard("")
         path = find_path(parse_inode(id), sorted(directories)) if parse_inode(id) is not None else None
-        if path and not path.endswith(".gz") and (fd := open_text(path, id)) is not None:
-            catalogue.homes[id] = path
+        if path and (fd := open_text(path, id)) is not None:
+            file_partitions.homes[id] = path
             return path, fd
         for path in sorted({*matches, *_archives_in(directories)}):
             fd = _open_archive(path, id, span) if path.endswith(".gz") else None
             if fd is not None:
-                catalogue.homes[id] = path
+                file_partitions.homes[id] = path
                 return path, fd
         raise _gone_error(span, home)
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
-from penstock.logs.beginnings import parse_start, to_millis
 from penstock.logs.contract import Chunk, Log, Partition, Span
+from penstock.logs.start_position import parse_start, to_millis
 
 if TYPE_CHECKING:
     import redis

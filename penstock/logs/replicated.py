@@ -1,7 +1,6 @@
 """Reads several copies of a log as one: in each epoch a partition is read from one copy, which all replicas have.
 
-Receives logs that hold the same events; returns their partitions as one log. `set_reports` receives what the other
-engines of a unit reach of the copies; `reach` reports what this one reaches.
+`set_reports` receives what the other engines of a unit reach of the copies; `reach` reports what this one reaches.
 
 Requirements on the copies: a partition has the same records at the same offsets in each of them, as far as a copy
 reaches. The order in which records arrived, the order between partitions, and how far each copy is, do not matter.
@@ -12,7 +11,7 @@ Invariants:
 - The epoch record names the copy that a span is read from. If that is lost, another that has the span reads the same.
 - A copy that cannot be reached, lags, or no longer has what comes next is skipped; if none is left, the log waits.
 - A partition does not start without its first records while a copy is unreachable that may have them (see
-  `late_beginnings`).
+  `late_starts`).
 - The leader waits for an engine that lacks what the others have, and skips it after a while (see `stragglers`).
 On failure: `ExternalError` of the copies when none can be reached; `UserError` COPIES_DIFFER where copies turn out to
 differ, COPIES_ALIKE where partitions of one cannot be distinguished.
@@ -28,10 +27,10 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from penstock.errors import ExternalError, UserError
-from penstock.logs.choice import Choice, Extent, choose_copy
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.logs.late_beginnings import LateBeginnings
-from penstock.logs.sameness import Namesakes, check_ends, difference_error
+from penstock.logs.copy_checks import Namesakes, check_ends, difference_error
+from penstock.logs.copy_choice import Choice, Extent, choose_copy
+from penstock.logs.late_starts import LateStarts
 from penstock.logs.stragglers import PATIENCE_SECONDS, Stragglers
 
 #: how often a copy that has not come so far yet is tried again, in seconds
@@ -41,8 +40,8 @@ _COMPARED_BYTES = 1 << 20
 
 #: what only the leader needs; tasks read without it
 _LEADER_STATE = frozenset(
-    {"_cuts", "_others", "_blind", "_stragglers", "_namesakes", "_beginnings", "_broken"}
-    | {"away", "withheld", "begun_late"}
+    {"_cuts", "_others", "_blind", "_stragglers", "_namesakes", "_late_starts", "_broken"}
+    | {"away", "withheld", "started_late"}
 )
 
 _T = TypeVar("_T")
@@ -50,6 +49,7 @@ _T = TypeVar("_T")
 Reach = dict[str, dict[int, Extent]]
 
 
+# over 25 methods: the contract of logs has 14, and the others share ids, routes and failures of the copies
 class ReplicatedLog(Log):
     """Several logs with the same events: `replicated(segments_by_producer("a/s"), segments_by_producer("b/s"))`."""
 
@@ -80,13 +80,13 @@ class ReplicatedLog(Log):
         self._others: Mapping[str, Reach] = {}
         self._blind: Sequence[str] = ()
         self._stragglers, self._namesakes = Stragglers(), Namesakes(self._get_known_name)
-        self._beginnings = LateBeginnings()
+        self._late_starts = LateStarts()
         #: per copy, the partitions of which it will never have what comes next, and why
         self._broken: dict[int, Mapping[str, ExternalError]] = {}
         #: copies that cannot be reached now, and why
         self.away: dict[int, str] = {}
         self.withheld: frozenset[str] = frozenset()
-        self.begun_late: frozenset[str] = frozenset()
+        self.started_late: frozenset[str] = frozenset()
 
     @property
     def unit_bytes(self) -> int:
@@ -108,7 +108,6 @@ class ReplicatedLog(Log):
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Start the copies that can start; one that cannot waits for the next start, and may be read meanwhile."""
         known = self._split_memory(memory or {})
-
         started = self._call_copies(
             lambda number, copy: copy.start(known[number], self._to_own_ids(number, offsets))
         )
@@ -140,7 +139,7 @@ class ReplicatedLog(Log):
             copy.forsake()
 
     def closed(self) -> bool:
-        return all(copy.closed() for copy in self._copies) and not self._beginnings.waiting
+        return all(copy.closed() for copy in self._copies) and not self._late_starts.waiting
 
     def settings(self) -> Mapping[str, object]:
         return {"copies": [[type(copy).__name__, dict(copy.settings())] for copy in self._copies]}
@@ -220,7 +219,6 @@ class ReplicatedLog(Log):
         return {ids[name]: offset for name, offset in offsets.items() if name in ids}
 
     def _refresh_ids(self, number: int) -> None:
-        """Refresh the ids that partitions have in a copy."""
         copy = self._copies[number]
         self._ids[number] |= {copy.common_name(one.id): one.id for one in copy.as_copy({})[0]}
 
@@ -230,9 +228,9 @@ class ReplicatedLog(Log):
         """The partitions that some copy has, each as far as every replica has the copy it is read from next."""
         seen = self._collect_partitions(offsets)
         now = self.clock()
-        self._beginnings.update(seen, offsets, self.away, now, self.patience_seconds)
+        self._late_starts.update(seen, offsets, self.away, now, self.patience_seconds)
         unsure = self._namesakes.find_unsure(seen, self._ids, now, rotates=not self.closed())
-        unsure |= self._beginnings.waiting
+        unsure |= self._late_starts.waiting
         names = {name for name in seen if name in offsets or name not in unsure}
         if self.away:  # which may have what no other copy has
             names.update(offsets)
@@ -245,7 +243,7 @@ class ReplicatedLog(Log):
                 withheld.add(name)
         for name in offsets.keys() - names:
             self._check_broken(name, offsets[name], {})
-        self.withheld, self.begun_late = frozenset(withheld), self._beginnings.late
+        self.withheld, self.started_late = frozenset(withheld), self._late_starts.late
         return listed
 
     def _choose_copy_of(

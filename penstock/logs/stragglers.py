@@ -1,7 +1,7 @@
 """Bounds how long the leader waits for a replica that lacks what the others have of a partition.
 
 Receives what each replica reaches of a partition, and the time; returns the reports that count for the decision (see
-`choice`), and the skipped replicas.
+`copy_choice`), and the skipped replicas.
 
 Invariants:
 - What the leader reaches always counts.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from penstock.logs.choice import Extent, Reachable, intersect_extents
+from penstock.logs.copy_choice import Extent, Reachable, intersect_extents
 
 #: how long the leader waits for a replica, in seconds: as long as for a follower that makes no progress
 PATIENCE_SECONDS = 5.0

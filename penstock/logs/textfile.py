@@ -112,12 +112,13 @@ def open_text(path: str, id: str) -> int | None:
 
 
 def find_path(inode: int | None, directories: Iterable[str]) -> str | None:
-    """Find the path of the file with an inode number in these directories."""
+    """Find the path of the text file with an inode number in these directories. An archive with that number is another
+    file: its inode was used again."""
     for directory in directories:
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:
-                    if entry.inode() == inode and not entry.is_symlink():
+                    if entry.inode() == inode and not entry.is_symlink() and not entry.name.endswith(".gz"):
                         return entry.path
         except FileNotFoundError:
             continue

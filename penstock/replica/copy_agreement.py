@@ -1,7 +1,7 @@
 """Agreement on the copies of replicated logs between the engines of a unit: reporting, and hearing what was reported.
 
 Receives a plan and what the other engines say of themselves; hands what this engine reaches of every copy, as it goes
-into its own record, and tells the logs of a leader, who decides (see `penstock.logs.choice`).
+into its own record, and tells the logs of a leader, who decides (see `penstock.logs.copy_choice`).
 
     reporting   every engine that does not lead says, per stream, partition and copy, what it can read
     decision    the leader admits of a partition only what all of them have of one copy, and the epoch record names it;
@@ -18,7 +18,7 @@ from typing import Any
 from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
-from penstock.logs.choice import Extent
+from penstock.logs.copy_choice import Extent
 from penstock.logs.replicated import Reach, ReplicatedLog
 from penstock.state.shared_records import SharedRecords
 

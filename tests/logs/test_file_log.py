@@ -225,6 +225,23 @@ def test_an_archive_is_left_alone_until_it_has_settled(tmp_path: Path) -> None:
     assert only(log, {before.id: 4}).id == before.id
 
 
+def test_an_archive_that_gets_the_inode_of_a_removed_file_is_not_read_as_its_text(tmp_path: Path) -> None:
+    log, path = FileLog(str(tmp_path / "*"), gz_settle_seconds=0), tmp_path / "a.old"
+    path.write_bytes(b"one\n")
+    text = only(log)
+    log.partitions({text.id: 4})
+    packed = next(
+        data
+        for n in range(1000)
+        if b"\n" in (data := gzip.compress(b"other %d\n" % n)) and data[-1:] != b"\n"
+    )
+    path.rename(tmp_path / "b.old.gz")  # as if a new file had got the inode of the removed one
+    (tmp_path / "b.old.gz").write_bytes(packed)
+    archive = only(log, {text.id: 4})
+    assert archive.id.startswith("gz-")
+    assert read_all(log, whole(archive)) == gzip.decompress(packed)
+
+
 @pytest.mark.parametrize("harm", ["cut short", "a byte changed", "a wrong checksum"])
 def test_a_damaged_archive_gives_its_whole_lines_and_then_says_so(tmp_path: Path, harm: str) -> None:
     text = b"".join(b"%d %d\n" % (i, i * i * 7919 % 10_007) for i in range(20_000))

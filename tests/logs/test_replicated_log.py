@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs import FileLog, Log, Partition, ReplicatedLog, Span
-from penstock.logs.choice import Extent
 from penstock.logs.contract import Chunk
+from penstock.logs.copy_choice import Extent
 from penstock.testing.list_log import ListLog
 from penstock.testing.log_contract import LogContract, read_all, whole
 from penstock.testing.manual_clock import ManualClock
@@ -231,20 +231,20 @@ def test_a_partition_without_its_beginning_waits_for_the_copy_that_is_away() -> 
     for begun in ({}, {"q": 3}):
         known = [Partition("q", 3, 3)] if begun else []
         assert [replace(one, earliest=one.latest) for one in log.partitions(begun)] == known
-        assert (log.withheld, log.begun_late, log.closed()) == ({"p", "r"}, frozenset(), False)
+        assert (log.withheld, log.started_late, log.closed()) == ({"p", "r"}, frozenset(), False)
         clock.turn(log.patience_seconds - 1)
         log.partitions(begun)
         assert log.withheld == {"p", "r"}
         whole_one.away = False
         assert [(one.id, one.earliest) for one in log.partitions(begun)] == [("p", 0), ("q", 0), ("r", 5)]
-        assert (log.withheld, log.begun_late, log.closed()) == (frozenset(), frozenset(), True)
+        assert (log.withheld, log.started_late, log.closed()) == (frozenset(), frozenset(), True)
         whole_one.away = True
     log.partitions({})
     clock.turn(log.patience_seconds)
     assert [(one.id, one.earliest) for one in log.partitions({})] == [("p", 5), ("r", 5)]
-    assert (log.withheld, log.begun_late, log.closed()) == (frozenset(), {"p", "r"}, True)
+    assert (log.withheld, log.started_late, log.closed()) == (frozenset(), {"p", "r"}, True)
     log.partitions({"p": 5, "r": 7})
-    assert log.begun_late == frozenset()
+    assert log.started_late == frozenset()
 
 
 def test_while_nothing_is_begun_all_wait_for_a_beginning() -> None:
@@ -257,7 +257,7 @@ def test_while_nothing_is_begun_all_wait_for_a_beginning() -> None:
     clock.turn(log.patience_seconds)
     pruned.add("s", *LINES[:10])  # has just been seen, but all have waited
     assert [one.id for one in log.partitions({})] == ["p", "q", "s"]
-    assert (log.withheld, log.begun_late) == (frozenset(), {"p", "s"})
+    assert (log.withheld, log.started_late) == (frozenset(), {"p", "s"})
 
 
 _steps = st.lists(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.logs.choice import Extent
+from penstock.logs.copy_choice import Extent
 from penstock.logs.stragglers import Stragglers
 
 #: ticks that a member is waited for

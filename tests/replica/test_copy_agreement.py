@@ -15,8 +15,8 @@ from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.epoch.runner import EpochReport
 from penstock.ha.unit import Member
-from penstock.logs.choice import Extent
 from penstock.logs.contract import Log, Partition, Span
+from penstock.logs.copy_choice import Extent
 from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset

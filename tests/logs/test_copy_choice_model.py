@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.logs.choice import Extent, choose_copy
+from penstock.logs.copy_choice import Extent, choose_copy
 
 EVENTS, COPIES = 2, (0, 1)
 Had = tuple[int, int]

@@ -49,7 +49,7 @@ class Location:
     archive: bool = False
 
 
-class Catalogue:
+class FilePartitions:
     """The files of some globs, by identity. Only `homes`, the last path of each id, is pickled."""
 
     def __init__(self, patterns: tuple[str, ...], finished: bool, gz_settle_seconds: float) -> None:
@@ -161,7 +161,7 @@ class Catalogue:
         directories = self.directories() if orphans else []
         for id in orphans:
             path = find_path(parse_inode(id), directories)
-            fd = open_text(path, id) if path and not path.endswith(".gz") else None
+            fd = open_text(path, id) if path else None
             if path and fd is not None:
                 status = os.fstat(fd)
                 os.close(fd)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.logs.choice import Choice, Extent, choose_copy, intersect_extents
+from penstock.logs.copy_choice import Choice, Extent, choose_copy, intersect_extents
 
 MEMBERS, COPIES = 3, 3
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from penstock.logs.contract import Partition
 
 
-class LateBeginnings:
+class LateStarts:
     """Which partitions wait for a copy that may have more of them."""
 
     def __init__(self) -> None:
