@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.engine.job_server import sockets_of
+from penstock.engine.job_server import socket_of, sockets_of
 from penstock.epoch.message import error_from_json
 from penstock.errors import ExternalError, UserError
 
