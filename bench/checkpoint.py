@@ -20,7 +20,7 @@ from bench.benchmark import Benchmark, Told
 from bench.findings import Finding
 from penstock.engine.engine import Engine
 from penstock.epoch.runner import EpochReport
-from penstock.epoch.task import kept_store
+from penstock.epoch.task import shared_run_store
 from penstock.settings import Settings
 
 _ENGINE = "penstock"
@@ -90,7 +90,7 @@ class Checkpoint(Benchmark):
         cpu = time.process_time() - cpu
         warm = first.reports[size.epochs // 4 :]
         written = [r.run_bytes if every == 1 else r.checkpoint_bytes for r in warm]
-        again = _Seen(lambda report: not report.delivered_before)
+        again = _Seen(lambda report: not report.delivery_skipped)
         began = time.perf_counter()
         self._lived(folder, every, again)
         recovery = time.perf_counter() - began
@@ -103,7 +103,7 @@ class Checkpoint(Benchmark):
         }
 
     def _lived(self, folder: Path, every: int, seen: _Seen) -> None:
-        kept_store.cache_clear()  # as another process would find it
+        shared_run_store.cache_clear()  # as another process would find it
         size = self._size
         settings = Settings(
             state=folder / "state",

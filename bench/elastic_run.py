@@ -22,7 +22,7 @@ from typing import Any, Literal
 import penstock as ps
 from penstock import col
 from penstock.engine.engine import Engine
-from penstock.epoch.migration import Change, Moved
+from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import Protocol
 from penstock.epoch.runner import EpochReport
 from penstock.logs.contract import Log
@@ -191,7 +191,7 @@ class _Run:
             self._tell(
                 number,
                 step,
-                self._engine.remap(Change(moved, self._script.protocol)).result(_DEADLINE_SECONDS),
+                self._engine.remap(MapChange(moved, self._script.protocol)).result(_DEADLINE_SECONDS),
             )
 
     def _moved(
@@ -205,10 +205,10 @@ class _Run:
         maps = self._engine.maps
         assert maps is not None
         owners = {bucket: bucket * len(seats) // BUCKETS for bucket in range(BUCKETS)}
-        change = Change(maps.with_owners(None, owners).with_locations(seats), protocol)
+        change = MapChange(maps.with_owners(None, owners).with_locations(seats), protocol)
         self._tell(number, step, self._engine.remap(change).result(_DEADLINE_SECONDS), **more)
 
-    def _tell(self, number: int, step: str, moved: Moved, **more: float) -> None:
+    def _tell(self, number: int, step: str, moved: MigrationResult, **more: float) -> None:
         told = {
             "done": moved.done,
             "protocol": moved.protocol,

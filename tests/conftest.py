@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.epoch.local_stages import SEED
+from penstock.epoch.stages import SEED
 from penstock.settings import Settings
 from penstock.spark.session import session
 from tests.dying import Death

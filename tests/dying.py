@@ -17,7 +17,7 @@ from penstock.epoch import admission, stages
 from penstock.epoch import runner as epoch
 from penstock.epoch import slice as slices
 from penstock.epoch.kill_points import StepName
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.ha.schemes import Semantics
 from penstock.query.stream import Stream
 from penstock.settings import Settings
@@ -79,7 +79,9 @@ def seconds() -> Stream:
     return ps.stream("events", ListLog(lines), golden.decoder(), time="time", lateness=0)
 
 
-def lived(app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, every: int = 4) -> Comeback:
+def lived(
+    app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, every: int = 4
+) -> RecoveryOutcome:
     """One life of an engine on a folder: until it dies, or has read everything."""
     options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": every, "semantics": semantics}
     engine = InlineEngine(app, folder / "state", **options)
@@ -91,13 +93,15 @@ def lived(app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, e
         pass
     finally:
         engine.close()
-    return engine.comeback
+    return engine.recovery
 
 
-def died_in_six(build: Callable[[], ps.App], folder: Path, death: Death, semantics: Semantics) -> Comeback:
+def died_in_six(
+    build: Callable[[], ps.App], folder: Path, death: Death, semantics: Semantics
+) -> RecoveryOutcome:
     """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
     death.at = ("sliced", 6)
-    assert not lived(build(), folder, semantics).happened
+    assert not lived(build(), folder, semantics).has_epochs
     assert StateDirectory(folder / "state").manifests.latest().epoch == 3
     return lived(build(), folder, semantics)
 

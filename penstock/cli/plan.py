@@ -17,8 +17,7 @@ from penstock.cli.load_app import load
 from penstock.cli.options import AppFile, as_seconds
 from penstock.engine.collect import COLD_EPOCHS
 from penstock.engine.engine import Engine
-from penstock.epoch.report import SCAN, EpochReport
-from penstock.epoch.run_summary import Run
+from penstock.epoch.report import SCAN, EpochReport, RunSummary
 from penstock.errors import UserError
 from penstock.query.logical import App
 from penstock.query.physical import Plan
@@ -88,14 +87,14 @@ def plan(
     _print_proposal(console, proposal, sum(events), warnings)
 
 
-def _run_sample(engine: Engine, seconds: float) -> tuple[Run, list[EpochReport]]:
+def _run_sample(engine: Engine, seconds: float) -> tuple[RunSummary, list[EpochReport]]:
     reports: list[EpochReport] = []
 
     def watch(report: EpochReport) -> None:
         reports.append(report)
         assert engine.admission is not None
         behind = any(engine.admission.backlog.values())
-        engine.admission.pace_seconds = 0.0 if behind else _INTERVAL_SECONDS[len(reports) % 2]
+        engine.admission.throttle_seconds = 0.0 if behind else _INTERVAL_SECONDS[len(reports) % 2]
 
     try:
         return engine.run(watch, for_seconds=seconds), reports

@@ -79,7 +79,7 @@ class LineView:
         epoch, since, reports = -1, 0.0, 0
         while not self._ended.wait(LONG_SECONDS / 10):
             admission, now = self._engine.admission, time.monotonic()
-            admitted = -1 if admission is None else admission.admitted
+            admitted = -1 if admission is None else admission.last_admitted
             if admitted <= self._engine.last_epoch or admitted != epoch:
                 epoch, since, reports = admitted, now, 0
             elif now - since >= LONG_SECONDS * (reports + 1):

@@ -13,7 +13,7 @@ from penstock.catalogue.catalogue import Catalogue
 from penstock.cli.command_line import program_name
 from penstock.engine.engine import Engine
 from penstock.engine.gauges import Gauges
-from penstock.epoch.run_summary import Run
+from penstock.epoch.report import RunSummary
 from penstock.formatting import seconds, size
 from penstock.query.physical import Plan
 
@@ -25,7 +25,7 @@ _FAILED_SHOWN = 5
 _SINKS_SHOWN = 20
 
 
-def summary(engine: Engine, run: Run, gauges: Gauges, *, stopped: bool) -> RenderableType:
+def summary(engine: Engine, run: RunSummary, gauges: Gauges, *, stopped: bool) -> RenderableType:
     """The whole summary."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
@@ -42,7 +42,7 @@ def summary(engine: Engine, run: Run, gauges: Gauges, *, stopped: bool) -> Rende
     return Group(*parts, grid)
 
 
-def warning(run: Run, state: Path) -> str | None:
+def warning(run: RunSummary, state: Path) -> str | None:
     """A warning if none of the records read could be used; None if some could."""
     if run.events or not (run.late or run.bad):
         return None
@@ -64,7 +64,7 @@ def _first_reason(folder: Path) -> str | None:
         return None
 
 
-def _summary_lines(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
+def _summary_lines(engine: Engine, run: RunSummary, gauges: Gauges) -> list[tuple[str, str]]:
     """The lines, as (name, value)."""
     state = engine.state.path
     latency = gauges.latency(recent=False)
@@ -79,13 +79,17 @@ def _summary_lines(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, 
             f"p50 {seconds(latency.p50)}, p99 {seconds(latency.p99)}" if latency else "no live events",
         ),
         ("left out", f"{run.late:,} late, {run.bad:,} dead"),
-        *([("skipped", f"silent or slow partitions, {run.leaped:,} times")] if run.leaped else []),
+        *(
+            [("skipped", f"silent or slow partitions, {run.skipped_partitions:,} times")]
+            if run.skipped_partitions
+            else []
+        ),
     ]
     lines += result_lines(engine.plan)
     for count, folder, name in (
         (run.late, "late", "late events"),
         (run.bad, "dead", "dead letters"),
-        (run.leaped, "leaped", "skipped spans"),
+        (run.skipped_partitions, "leaped", "skipped spans"),
     ):
         if count or (state / folder).is_dir():
             lines.append((name, f"{state / folder}/"))

@@ -249,7 +249,7 @@ class Meter:
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
-        fold_epoch(self.registry, report.figures)
+        fold_epoch(self.registry, report.metrics)
         report = replace(report, rows={})  # rows are large, and nothing here asks for them
         with self._lock:
             self._reports.append(report)

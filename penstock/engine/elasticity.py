@@ -25,8 +25,8 @@ from penstock.engine.executor_maps import Away, adopted, renumbered
 from penstock.engine.fleet import Cluster
 from penstock.engine.scaling_history import Past
 from penstock.epoch import migration as moves
-from penstock.epoch.map_rules import resolved
 from penstock.epoch.migration_cost import Protocol
+from penstock.epoch.stage_maps import maps_by_stage
 from penstock.query.physical import Plan
 from penstock.scaling.loop import Loop
 from penstock.scaling.manager import Manager
@@ -65,7 +65,7 @@ class _UnderWay:
 
     sub_queries: tuple[str, ...]
     maps: BucketMaps
-    ticket: Future[moves.Moved]
+    ticket: Future[moves.MigrationResult]
 
 
 class Elasticity:
@@ -75,7 +75,7 @@ class Elasticity:
         self,
         settings: ElasticSettings,
         cluster: Cluster,
-        remap: Callable[[moves.Change], Future[moves.Moved]],
+        remap: Callable[[moves.MapChange], Future[moves.MigrationResult]],
         maps: Callable[[], BucketMaps],
         plan: Callable[[], Plan],
         meter: Meter,
@@ -97,7 +97,7 @@ class Elasticity:
         #: buckets of executors that died, which others have until somebody comes in their place
         self._away: Away | None = None
         #: the numbers of the slices that are left, while these get others
-        self._renumbering: tuple[tuple[int, ...], Future[moves.Moved]] | None = None
+        self._renumbering: tuple[tuple[int, ...], Future[moves.MigrationResult]] | None = None
         #: when executors were asked for that have not all come
         self._asked_at: float | None = None
         self._events: list[Event] = []
@@ -165,7 +165,7 @@ class Elasticity:
         self._take_moves()
         workers = [worker for worker, _ in self._workers.values()]
         measured = self._meter.measured(
-            workers, self._placement, sorted(self._spare), resolved(self._maps(), self._plan())
+            workers, self._placement, sorted(self._spare), maps_by_stage(self._maps(), self._plan())
         )
         events, self._events = self._events, []
         before = {order.number for order in self._loop.orders}
@@ -263,7 +263,7 @@ class Elasticity:
         """Leave out the slices that nobody has, once they are most of them."""
         found = renumbered(self._asked(), self._placement)
         if found is not None:
-            self._renumbering = found.kept, self._remap(moves.Change(found.maps, "immediate"))
+            self._renumbering = found.kept, self._remap(moves.MapChange(found.maps, "immediate"))
 
     def _renumbered(self) -> bool:
         """Whether slices have the numbers of `placement`: not while they are to get others."""
@@ -278,7 +278,7 @@ class Elasticity:
         return True
 
     def _place_all(self) -> None:
-        """Have the slices run where they are seated, all operators evenly over them."""
+        """Have the slices run where they are seated, all operators even_maps over them."""
         self._ask_for((), even_maps(self._maps().buckets, len(self._placement), self._seats()), "immediate")
 
     def _asked(self) -> BucketMaps:
@@ -290,7 +290,7 @@ class Elasticity:
     def _ask_for(
         self, sub_queries: tuple[str, ...], maps: BucketMaps, protocol: Protocol | None = None
     ) -> None:
-        self._moving.append(_UnderWay(sub_queries, maps, self._remap(moves.Change(maps, protocol))))
+        self._moving.append(_UnderWay(sub_queries, maps, self._remap(moves.MapChange(maps, protocol))))
 
     def _seats(self) -> list[ExecutorLocation | None]:
         return [self._workers[name][1] if name in self._workers else None for name in self._placement]

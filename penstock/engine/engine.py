@@ -27,16 +27,15 @@ from penstock.engine.fleet import SparkFleet
 from penstock.engine.role import Seat
 from penstock.engine.state_continuity import continue_state
 from penstock.engine.state_location import housed, vacated
-from penstock.epoch.admission import Admission
-from penstock.epoch.job_failures import explained
-from penstock.epoch.job_shares import JobShares
-from penstock.epoch.local_stages import LocalStages
-from penstock.epoch.migration import Change, Moved
-from penstock.epoch.migration_cost import Rules
-from penstock.epoch.open_logs import Logs
-from penstock.epoch.rate_control import rate_of
-from penstock.epoch.run_summary import Run
-from penstock.epoch.runner import EpochReport, EpochRunner, Shape
+from penstock.epoch.admission import Admission, AdmissionSettings, Gate
+from penstock.epoch.job_failures import JobShares, explain_failure
+from penstock.epoch.migration import MapChange, MigrationResult
+from penstock.epoch.migration_cost import MigrationRules
+from penstock.epoch.open_logs import OpenLogs
+from penstock.epoch.rate_control import new_rate_control
+from penstock.epoch.report import RunSummary
+from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
+from penstock.epoch.stages import LocalStages
 from penstock.errors import InternalError, PenstockError
 from penstock.query.logical import App
 from penstock.query.physical import Plan
@@ -75,7 +74,7 @@ class Engine:
         check_interval(self.settings)
         self.program = program_of(app, self.settings.state) if isinstance(app, App) else app
         self.seat = Seat(self.settings.state, duty, self.settings.semantics)
-        self.state, self.outlet = self.seat.state, self.seat.outlet
+        self.state, self.delivery = self.seat.state, self.seat.delivery
         self.admission: Admission | None = None
         self.executors: Executors | None = None
         self._spark = spark
@@ -108,7 +107,7 @@ class Engine:
         """The bucket maps in force; None before there are any."""
         return None if self._runner is None else self._runner.maps
 
-    def remap(self, change: Change) -> Future[Moved]:
+    def remap(self, change: MapChange) -> Future[MigrationResult]:
         """Have the bucket maps changed between two epochs to come, without stopping anything. From any thread."""
         if self._runner is None:
             raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
@@ -117,12 +116,12 @@ class Engine:
     def checkpoint_every(self, epochs: int) -> None:
         """Make the state durable so often from now on, if the settings let that vary. From any thread."""
         if self._runner is not None and self.settings.checkpoint_varies:
-            self._runner.interval.every = max(epochs, 1)
+            self._runner.checkpoints.every = max(epochs, 1)
 
     def greet(self, place: ExecutorLocation, cores: int = 1) -> None:
         """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
         if self._runner is not None:
-            self._runner.greet(place, cores)
+            self._runner.warm_up(place, cores)
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
@@ -130,7 +129,7 @@ class Engine:
 
     def run(
         self, watch: Watcher | None = None, *, for_seconds: float | None = None, tell: Teller | None = None
-    ) -> Run:
+    ) -> RunSummary:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
         if self.settings.coordination is None or self._fence is not None or self.seat.has_duty:
@@ -144,14 +143,14 @@ class Engine:
             wanted=lambda: not self._stop.is_set(),
         ) as lease:
             if lease is None:
-                return Run()
+                return RunSummary()
             self._fence = lease
             try:
                 return self._run_claimed(watch, for_seconds, tell)
             finally:
                 self._fence = None
 
-    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
+    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> RunSummary:
         drops_state = self.settings.drop_state
         facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
         try:
@@ -159,7 +158,7 @@ class Engine:
             self.program.start(follows=not leads, fenced_directory=self.state.fenced_directory)
             continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
-            logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
+            logs = self.seat.logs = OpenLogs(self.state, facts, self.settings.buckets, leads=leads)
             taken = self.seat.taken()
             # what newer commands read, the program itself finds out about: it may cost one job alone
             if leads and self.program.commands == taken:
@@ -200,7 +199,7 @@ class Engine:
         self._ready.wait()
         with self._busy:
             if self._failure is not None:  # who has failed in the epoch that was under way leads nobody
-                raise explained(self._failure)
+                raise explain_failure(self._failure)
             self.seat.promoted(fence, self.program)
             self._fence = fence
             self._paused.clear()
@@ -222,8 +221,8 @@ class Engine:
         watch: Watcher | None,
         for_seconds: float | None,
         get_ready: Callable[[], None],
-        logs: Logs,
-    ) -> Run:
+        logs: OpenLogs,
+    ) -> RunSummary:
         if spark is not None:
             self.executors = Executors(spark.sparkContext)
             self.executors.begin(self.settings.executors, self.settings.executors_seconds)
@@ -235,32 +234,31 @@ class Engine:
         slices = self.settings.slices or cores
         master = "local" if spark is None else str(spark.sparkContext.master)
         place = housed(self.seat, self.settings, master)
-        shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
         runner = self._runner = EpochRunner(
             LocalStages() if spark is None else SparkStages(spark.sparkContext),
             self.program,
             self.state,
-            shape,
-            place,
-            self.settings.job_seconds,
-            rules=Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
-            shares=JobShares(self.settings.job_share, self.settings.epoch_seconds),
+            RunnerSettings(
+                Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes),
+                place,
+                self.settings.job_seconds,
+                MigrationRules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
+                JobShares(self.settings.job_share, self.settings.epoch_seconds),
+                self.settings.checkpoint_every,
+            ),
             fence=self._fence,
-            outlet=self.outlet,
-            checkpoint_every=self.settings.checkpoint_every,
-            fates=self.seat.comeback.fates,
+            delivery=self.delivery,
+            recovery=self.seat.recovery.actions,
         )
         admission = self.admission = Admission(
             self.program,
-            lambda scan: rate_of(self.settings, scan, self.plan),
+            AdmissionSettings(self.settings.drain, self.settings.epoch_interval_seconds),
+            lambda scan: new_rate_control(self.settings, scan, self.plan),
             self.seat.recorded_end,
-            drain=self.settings.drain,
-            least_interval_seconds=self.settings.epoch_interval_seconds,
-            ready=lambda: not self._paused.is_set(),
-            decides=self.seat.decides.is_set,
+            gate=Gate(lambda: not self._paused.is_set(), self.seat.decides.is_set),
             start_log=logs.start_one,
         )
-        run, began = Run(), time.monotonic()
+        run, began = RunSummary(), time.monotonic()
         try:
             try:
                 get_ready()
@@ -276,7 +274,7 @@ class Engine:
         except Exception as failure:
             if isinstance(failure, PenstockError):
                 raise
-            raise explained(failure) from failure
+            raise explain_failure(failure) from failure
         finally:
             if self.elasticity is not None:
                 self.elasticity.close()
@@ -296,7 +294,7 @@ class Engine:
             lambda: runner.maps,
             lambda: self.plan,
             self.meter,
-            runner.greet,
+            runner.warm_up,
             self.state.path,
             self.settings.manager,
         )
@@ -306,7 +304,7 @@ class Engine:
         self,
         runner: EpochRunner,
         admission: Admission,
-        run: Run,
+        run: RunSummary,
         watch: Watcher | None,
         for_seconds: float | None,
     ) -> None:
@@ -316,7 +314,7 @@ class Engine:
         while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
             if self._fence is not None:
                 self._fence.check()  # also while there is nothing to write
-            end = admission.latest(reached)
+            end = admission.admit(reached)
             if end != reached:
                 self._run_epoch(runner, admission, run, watch, reached, end)
                 reached = end
@@ -327,7 +325,7 @@ class Engine:
         self,
         runner: EpochRunner,
         admission: Admission,
-        run: Run,
+        run: RunSummary,
         watch: Watcher | None,
         start: Offset,
         end: Offset,
@@ -338,7 +336,7 @@ class Engine:
             try:
                 self.seat.follow(self.program, number, end.commands)
                 report = runner.run(number, start, end)
-                admission.observed(report.units, report.seconds, report.due)
+                admission.observe(report.units, report.seconds, report.pending)
                 run.add(report)
                 self.meter.add(report)
                 self.seat.came_on(report)

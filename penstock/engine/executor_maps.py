@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.epoch.map_rules import resolved
+from penstock.epoch.stage_maps import maps_by_stage
 from penstock.query.physical import Plan
 from penstock.scaling.measurements import VACANT
 from penstock.state.bucket_map import BucketMap, BucketMaps
@@ -32,7 +32,7 @@ def adopted(
     anew = tuple(stay[at] for at in assign_evenly(maps.buckets, min(len(stay), maps.buckets)))
     if set(maps.default) == set(anew):
         return maps
-    own = {sub: owners for sub, owners in resolved(maps, plan).items() if owners != anew}
+    own = {sub: owners for sub, owners in maps_by_stage(maps, plan).items() if owners != anew}
     return replace(maps, default=anew, operators=own)
 
 

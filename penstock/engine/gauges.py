@@ -22,7 +22,7 @@ import polars as pl
 from penstock.epoch.report import EpochReport
 from penstock.metrics import Registry, fold_epoch
 from penstock.metrics import declared as m
-from penstock.metrics.epoch import REPLAY_SECONDS, EpochFigures
+from penstock.metrics.epoch import REPLAY_SECONDS, EpochMetrics
 
 #: rates and latencies of the live view look back this far, in seconds
 RECENT_SECONDS = 10.0
@@ -97,12 +97,12 @@ class Gauges:
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch and its rows."""
-        self.count(report.figures)
+        self.count(report.metrics)
         for name, rows in report.rows.items():
             if rows.height:
                 self.answers[name] = latest_answer(rows)
 
-    def count(self, epoch: EpochFigures) -> None:
+    def count(self, epoch: EpochMetrics) -> None:
         """Take in the figures of an epoch, whose rows are elsewhere."""
         fold_epoch(self.registry, epoch)
         self.last_epoch = epoch.epoch

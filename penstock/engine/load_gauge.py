@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.epoch.run_growth import RunGrowth
+from penstock.epoch.checkpoint import CheckpointGrowth
 from penstock.epoch.runner import EpochReport
 from penstock.ha.history import ReportedLoad
 
@@ -32,7 +32,7 @@ class LoadGauge:
         self._since = clock()
         self._figures_at = clock()
         self._last: ReportedLoad | None = None
-        self._growth = RunGrowth()
+        self._growth = CheckpointGrowth()
         self._figures: dict[str, float] = {}
 
     def add(self, report: EpochReport) -> None:

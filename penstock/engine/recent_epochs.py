@@ -26,7 +26,7 @@ class Recent:
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
-        figures = report.figures.to_plain()
+        figures = report.metrics.to_plain()
         figures |= {name: dict(list(figures[name].items())[:MOST_OUTPUTS]) for name in ("rows", "until")}
         with self._lock:
             self._kept.append(figures)

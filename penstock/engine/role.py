@@ -1,4 +1,4 @@
-"""An engine's seat: whether it leads or follows, and what goes with that: its state directory, its outlet, its logs.
+"""An engine's seat: whether it leads or follows, and what goes with that: its state directory, its delivery, its logs.
 
 Receives a duty, or none for an engine by itself; hands the engine a claimed state directory, and the lead when it is
 promoted.
@@ -15,10 +15,10 @@ from typing import Any
 from penstock.catalogue.program import Program
 from penstock.engine.code_check import check_replica
 from penstock.engine.duty import Duty
-from penstock.epoch.delivery import Outlet
-from penstock.epoch.open_logs import Logs
-from penstock.epoch.recovery import Comeback, come_back
-from penstock.epoch.recovery_actions import Fates
+from penstock.epoch.delivery import Delivery
+from penstock.epoch.open_logs import OpenLogs
+from penstock.epoch.recovery import RecoveryOutcome, recover
+from penstock.epoch.recovery_actions import RecoveryActions
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError
 from penstock.ha.schemes import Semantics
@@ -35,13 +35,13 @@ class Seat:
         self._duty = duty
         self._semantics = semantics
         #: what became of the epochs after the last durable manifest
-        self.comeback = Comeback(semantics, fates=Fates(semantics))
+        self.recovery = RecoveryOutcome(semantics, actions=RecoveryActions(semantics))
         self._came_on = False
         self.state = StateDirectory(path, None if duty is None else duty.shared_records)
-        self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
+        self.delivery = Delivery(lambda: self.state.generation, path if duty is None else duty.aside)
         #: set while it is this engine that decides what epochs consist of
         self.decides = threading.Event()
-        self.logs: Logs | None = None
+        self.logs: OpenLogs | None = None
         self._followed_generation = -1
         #: the last epoch that whoever leads is known to have committed
         self.committed = -1
@@ -75,9 +75,9 @@ class Seat:
             if self.state.shared_records is not None:
                 check_replica(program.code, self.state.shared_records.read_code(follows.generation()))
             self._waits = program.isolates_failures
-            self.outlet.generation = follows.generation
+            self.delivery.generation = follows.generation
             if self._duty is not None and self._duty.holds:
-                self.outlet.hold()
+                self.delivery.hold()
         facts = self.state.claim(
             program.fingerprint,
             program.summary,
@@ -94,11 +94,11 @@ class Seat:
             raise
         return facts
 
-    def come_back(self, program: Program) -> Fates:
+    def come_back(self, program: Program) -> RecoveryActions:
         """Make ready for the epochs to come, once the program has begun: what becomes of those after a loss."""
         if self._duty is None or self._duty.follows is None:
-            self.comeback = come_back(self.state, program, self._semantics, at_hand=self.warm_cache)
-        return self.comeback.fates
+            self.recovery = recover(self.state, program, self._semantics, at_hand=self.warm_cache)
+        return self.recovery.actions
 
     def _back_to_whole(self) -> None:
         """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
@@ -129,8 +129,8 @@ class Seat:
         if self.state.shared_records is not None:
             self.state.shared_records.take_over(fence.generation)
             self.state.shared_records.write_code(program.code)
-        self.outlet.generation = lambda: self.state.generation
-        self.outlet.open()
+        self.delivery.generation = lambda: self.state.generation
+        self.delivery.release()
         if self.logs is not None:
             self.logs.lead(program.plan(program.commands), self._remembered())
         program.lead(self.state.records.last_commands())
@@ -160,7 +160,7 @@ class Seat:
         """Told every epoch: counts what the coming back repeats, and writes it down once that is over."""
         if self._came_on:
             return
-        self.comeback.count(report)
-        self._came_on = self.comeback.ended or not self.comeback.happened
-        if self.comeback.happened and self.comeback.ended:
-            self.comeback.tell(self.state)
+        self.recovery.count(report)
+        self._came_on = self.recovery.is_over or not self.recovery.has_epochs
+        if self.recovery.has_epochs and self.recovery.is_over:
+            self.recovery.append_to_log(self.state)

@@ -11,13 +11,13 @@ import shutil
 from pathlib import Path
 
 from penstock.engine.role import Seat
-from penstock.epoch.task import StatePlace
+from penstock.epoch.task import StateLocation
 from penstock.settings import Settings, in_memory, on_one_host
 from penstock.state.cache import HostCache, default_cache_root
 from penstock.state.directory import StateDirectory
 
 
-def housed(seat: Seat, settings: Settings, master: str) -> StatePlace:
+def housed(seat: Seat, settings: Settings, master: str) -> StateLocation:
     """The place of an engine, with nothing in it but what it has filled the cache with before it leads."""
     place = state_place(
         seat.state,
@@ -41,13 +41,13 @@ def housed(seat: Seat, settings: Settings, master: str) -> StatePlace:
     return place
 
 
-def vacated(place: StatePlace) -> None:
+def vacated(place: StateLocation) -> None:
     """Leave nothing behind."""
     for directory in _directories(place):
         HostCache(directory, 0).clear()
 
 
-def _directories(place: StatePlace) -> set[Path]:
+def _directories(place: StateLocation) -> set[Path]:
     found = set() if place.cache is None else {Path(place.cache)}
     return found if place.memory is None else {*found, Path(place.memory).parent}
 
@@ -61,7 +61,7 @@ def state_place(
     apart: bool = False,
     owner: str = "",
     in_memory: bool = False,
-) -> StatePlace:
+) -> StateLocation:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way.
 
     `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
@@ -73,4 +73,4 @@ def state_place(
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     memory = str((cache_root or default_cache_root()) / name / "runs") if in_memory else None
-    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart, memory)
+    return StateLocation(str(state.runs.resolve()), cache, cache_bytes, shelf, apart, memory)

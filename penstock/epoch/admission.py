@@ -1,10 +1,7 @@
-"""Admission: decides which spans the next epoch consists of.
+"""Decides which spans the next epoch reads, from what the logs have and how fast the last epochs were.
 
-Receives what the logs have and how fast the last epochs were; returns the epoch's end offsets to the epoch loop.
-
-An offset (`state/epoch_record.py`) holds everything that an epoch's input depends on, so that the epoch record repeats
-it after a crash. An engine that follows another (`decides` is false) admits what that one has recorded, and nothing
-else.
+An offset (`state/epoch_record.py`) has everything that an epoch's input depends on, so the epoch record repeats it
+after a crash. An engine that follows another does not decide: it admits what the leader has recorded, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,30 +13,53 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.catalogue.program import Program
-from penstock.epoch.emission_limit import MANY, Closing, Due, Step
+from penstock.epoch.emission_limit import (
+    LEAST_MEASURED_ROWS,
+    EmissionLimit,
+    PendingEmissions,
+    WatermarkStep,
+)
 from penstock.epoch.kill_points import reached
-from penstock.epoch.rate_control import LEAST_READING, RateControl, shares
-from penstock.logs.contract import Partition
+from penstock.epoch.rate_control import LEAST_READING, RateControl, split_budget
+from penstock.logs.contract import Log, Partition
 from penstock.query.physical import ScanPlan
 from penstock.state.epoch_record import Offset
 
-#: how long one call of `latest` waits for news
+#: how long one call of `admit` waits for something new
 PATIENCE_SECONDS = 0.05
-#: how long a partition may be missing from its log before nobody waits for it, where the stream does not say
+#: after how long (microseconds) a partition that its log no longer has is idle, where the stream does not say
 GONE_AFTER = 5_000_000
-_USUAL = Closing()
+
+
+@dataclass(frozen=True)
+class AdmissionSettings:
+    """How epochs are admitted."""
+
+    #: end when the logs are read to their ends
+    drain: bool = False
+    min_interval_seconds: float = 0.0
+    #: limits watermarks where much is to be emitted at once; None: no limit
+    emission_limit: EmissionLimit | None = field(default_factory=EmissionLimit)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether epochs may be admitted now, and whether this engine decides what they read."""
+
+    is_open: Callable[[], bool] = lambda: True
+    decides: Callable[[], bool] = lambda: True
 
 
 @dataclass
-class _Quiet:
-    """Since when a partition has had nothing new."""
+class _Silence:
+    """Since when a partition has had nothing new, and its end then."""
 
+    since: float
     latest: int = -1
-    since: float = field(default=0.0)
 
 
-class _Admitted(NamedTuple):
-    """What an epoch takes of one stream."""
+class _StreamSpans(NamedTuple):
+    """What an epoch reads of one stream."""
 
     at: Mapping[str, int]
     starts: Mapping[str, int]
@@ -48,122 +68,118 @@ class _Admitted(NamedTuple):
     closed: bool
     started_late: tuple[str, ...]
     copies: Mapping[str, int]
-    #: how far its watermark may come
-    step: Step
-    #: whether less is read, since there is something to tell
-    cut: bool
-    everything_read: bool
+    #: how far its watermark may advance
+    step: WatermarkStep
+    #: whether it reads less because there is something to emit
+    is_reduced: bool
+    is_exhausted: bool
 
 
 class Admission:
-    """Decides the spans of epochs. Used by the epoch loop; whoever shows its backlog may read it from any thread."""
+    """Decides the spans of epochs, for the epoch loop. `backlog` may be read from any thread."""
 
     def __init__(
         self,
         program: Program,
-        rate: Callable[[ScanPlan], RateControl],
-        recorded: Callable[[int], Offset | None],
+        settings: AdmissionSettings,
+        new_rate: Callable[[ScanPlan], RateControl],
+        recorded_end: Callable[[int], Offset | None],
         *,
-        drain: bool,
-        least_interval_seconds: float,
-        ready: Callable[[], bool] = lambda: True,
-        decides: Callable[[], bool] = lambda: True,
+        gate: Gate | None = None,
         start_log: Callable[[str, ScanPlan], None] = lambda name, scan: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        closing: Closing | None = _USUAL,
     ) -> None:
         self._program = program
-        self._rate = rate
+        self._settings = settings
+        self._new_rate = new_rate
         self._rates: dict[str, RateControl] = {}
+        self._recorded_end = recorded_end
+        self._gate = gate or Gate()
         self._start_log = start_log
-        self._recorded = recorded
-        self._drain = drain
-        self._interval = least_interval_seconds
-        self._ready = ready
-        self._decides = decides
-        self._clock = clock
-        self._wall = wall
-        #: what it takes to tell what is due; None: no watermark is held
-        self._closing = closing
-        self._due: dict[str, Due] = {}
-        #: streams of which the last epoch read less, since there was something to tell
-        self._cut: set[str] = set()
+        self._clock, self._wall = clock, wall
+        self._limit = settings.emission_limit
+        self._pending: dict[str, PendingEmissions] = {}
+        #: streams of which the last epoch read less, because there was something to emit
+        self._reduced: set[str] = set()
         self._lock = threading.Lock()
-        self._quiet: dict[tuple[str, str], _Quiet] = {}
+        self._silences: dict[tuple[str, str], _Silence] = {}
         self._last_at = -1e9
-        #: a longer least time between epochs, in seconds, where somebody has to keep up
-        self.pace_seconds = 0.0
-        #: what the logs hold beyond the last epoch admitted, per stream, in the log's units
+        #: a longer least interval between epochs, in seconds, for followers that have to keep up
+        self.throttle_seconds = 0.0
+        #: what the logs have beyond the last admitted epoch, per stream, in the log's units
         self.backlog: dict[str, int] = {}
         #: the last epoch that was admitted
-        self.admitted = -1
+        self.last_admitted = -1
         self.drained = threading.Event()
 
-    def latest(self, start: Offset) -> Offset:
-        """The end of the next epoch, or `start` when there is no reason for one."""
+    def admit(self, start: Offset) -> Offset:
+        """The end of the next epoch; `start` where there is no reason for one yet."""
         deadline = self._clock() + PATIENCE_SECONDS
         while True:
-            if self._ready():
+            if self._gate.is_open():
                 with self._lock:
                     end = self._next(start)
                 if end != start:
                     self._last_at = self._clock()
-                    self.admitted = end.epoch
+                    self.last_admitted = end.epoch
                     reached("admitted", end.epoch)
                     return end
             if self._clock() >= deadline:
                 return start
             time.sleep(0.01)
 
-    def observed(
-        self, units: Mapping[str, int], seconds: float, due: Mapping[str, Due] | None = None
+    def observe(
+        self, units: Mapping[str, int], seconds: float, pending: Mapping[str, PendingEmissions] | None = None
     ) -> None:
-        """Told by the runner how long an epoch took, and what is due after it."""
+        """Learn from an epoch: what it read, how long it took, and what is pending after it."""
         with self._lock:
-            if self._closing is not None and due is not None:
-                told = sum(self._due[name].passed(after) for name, after in due.items() if name in self._due)
-                self._due = dict(due)
-                if told >= MANY:
-                    telling = told * self._closing.row_seconds
+            if self._limit is not None and pending is not None:
+                emitted = sum(
+                    self._pending[name].emitted_until(after)
+                    for name, after in pending.items()
+                    if name in self._pending
+                )
+                self._pending = dict(pending)
+                if emitted >= LEAST_MEASURED_ROWS:
+                    emitting = emitted * self._limit.row_seconds
                     rates = self._rates.items()
                     reading = max((rate.reading_seconds(units.get(n, 0)) for n, rate in rates), default=0.0)
-                    share, factor = telling / (reading + telling), seconds / (reading + telling)
-                    self._closing = self._closing.observed(share, factor)
+                    share, factor = emitting / (reading + emitting), seconds / (reading + emitting)
+                    self._limit = self._limit.observe(share, factor)
                     seconds *= 1 - share
-                    if telling > reading:
+                    if emitting > reading:
                         return
-                # where less was read than could have been, that says little of what reading takes
-                units = {name: n for name, n in units.items() if name not in self._cut}
+                # where less was read than could have been, that says little about how long reading takes
+                units = {name: n for name, n in units.items() if name not in self._reduced}
             for stream, rate in self._rates.items():
                 # streams of one epoch share its time: each gives more or less until the whole takes the target
                 if units.get(stream):
-                    self._rates[stream] = rate.observed(units[stream], seconds)
+                    self._rates[stream] = rate.observe(units[stream], seconds)
 
     def budget(self, stream: str) -> int:
-        """What an epoch may take of a stream, in its log's units."""
+        """How much an epoch may read of a stream, in its log's units."""
         return self._rates[stream].budget
 
     def _next(self, start: Offset) -> Offset:
         epoch = start.epoch + 1
-        decides = self._decides()  # asked first: once it may decide, nobody else records epochs any more
-        repeated = self._recorded(epoch)
+        decides = self._gate.decides()  # first: once this engine decides, nobody else records epochs
+        repeated = self._recorded_end(epoch)
         if repeated is not None:
-            self._cut = set()
+            self._reduced = set()
             return repeated
-        if not decides or self._clock() - self._last_at < max(self._interval, self.pace_seconds):
+        interval = max(self._settings.min_interval_seconds, self.throttle_seconds)
+        if not decides or self._clock() - self._last_at < interval:
             return start
         admitted_at, commands = int(self._wall() * 1e6), self._program.commands
-        streams: dict[str, _Admitted] = {}
-        telling, cut = 0.0, set[str]()
+        streams: dict[str, _StreamSpans] = {}
+        emitting_seconds = 0.0
         for name, scan in self._program.plan(commands).scans.items():
             if name not in self._rates:
                 self._start_log(name, scan)
-                self._rates[name] = self._rate(scan)
-            streams[name] = admitted = self._admit(name, scan, start, telling)
-            telling += admitted.step.seconds
-            if admitted.cut:
-                cut.add(name)
+                self._rates[name] = self._new_rate(scan)
+            streams[name] = self._admit_stream(name, scan, start, emitting_seconds)
+            emitting_seconds += streams[name].step.seconds
         end = Offset(
             epoch,
             at={name: one.at for name, one in streams.items()},
@@ -174,89 +190,105 @@ class Admission:
             admitted_at=admitted_at,
             commands=commands,
             started_late={name: one.started_late for name, one in streams.items() if one.started_late},
-            watermark_limits={n: one.step.limit for n, one in streams.items() if one.step.limit is not None},
+            watermark_limits={
+                name: one.step.limit for name, one in streams.items() if one.step.limit is not None
+            },
             copies={name: one.copies for name, one in streams.items() if one.copies},
         )
-        more = commands > start.commands or any(self._held(name, start) for name in streams)
-        if epoch > 0 and not more and end.is_at(start):
-            if self._drain and all(one.everything_read for one in streams.values()):
+        has_more = commands > start.commands or any(self._is_limited(name, start) for name in streams)
+        if epoch > 0 and not has_more and end.is_at(start):
+            if self._settings.drain and all(one.is_exhausted for one in streams.values()):
                 self.drained.set()
             return start
-        self._cut = cut
+        self._reduced = {name for name, one in streams.items() if one.is_reduced}
         return end
 
-    def _admit(self, name: str, scan: ScanPlan, start: Offset, telling: float) -> _Admitted:
-        """What the next epoch reads of a stream, beside what it has to tell of others for so many seconds."""
+    def _admit_stream(
+        self, name: str, scan: ScanPlan, start: Offset, emitting_seconds: float
+    ) -> _StreamSpans:
+        """What the next epoch reads of a stream, when emitting the results of others takes it so many seconds."""
         log = scan.stream.log
-        at = dict(start.at.get(name, {}))
-        partitions = log.partitions(at)
-        starts = {p.id: int(p.earliest) for p in partitions if p.id not in at}
+        before = dict(start.at.get(name, {}))
+        partitions = log.partitions(before)
+        starts = {p.id: int(p.earliest) for p in partitions if p.id not in before}
         for partition in partitions:  # in the log's own order: it breaks ties of event time for life
-            at.setdefault(partition.id, partition.earliest)
-        available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
-        waiting, begun = sum(available.values()), dict(at)
-        budget = self._rates[name].admitted(waiting)
-        step, cut = Step(), False
-        if self._closing is not None:
-            step = self._beside_closing(self._closing, name, min(waiting, budget), budget, telling, start)
-            if step.seconds:
-                whole, budget = budget, self._rates[name].beside(budget, step.seconds)
-                cut = waiting > budget and budget < 0.75 * whole
-        for pid, units in shares(available, budget).items():
+            before.setdefault(partition.id, partition.earliest)
+        available = {p.id: log.units(p.id, before[p.id], p.latest) for p in partitions}
+        budget, step, is_reduced = self._budget(name, sum(available.values()), start, emitting_seconds)
+        at = dict(before)
+        for pid, units in split_budget(available, budget).items():
             at[pid] = int(log.cut(pid, at[pid], units))
-        routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
+        routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > before[p.id]}
         self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
         closed = bool(log.closed())
-        done = {p.id for p in partitions if p.finished and at[p.id] >= p.latest}
-        idle = self._idle(name, partitions, at, scan.stream.idle_after)
-        # a log that is not declared finished is read when nothing of it is left for now
-        left = any(p.id not in done and (closed or at[p.id] < p.latest) for p in partitions)
-        return _Admitted(
+        finished = {p.id for p in partitions if p.finished and at[p.id] >= p.latest}
+        idle = self._idle_partitions(name, partitions, at, scan.stream.idle_after)
+        return _StreamSpans(
             at,
             starts,
-            finished=tuple(sorted(done)),
+            finished=tuple(sorted(finished)),
             idle=tuple(pid for pid in idle if pid not in log.withheld),
             closed=closed,
             started_late=tuple(sorted(starts.keys() & log.started_late)),
             copies={pid: copy for pid, copy in routes.items() if copy is not None},
             step=step,
-            cut=cut,
-            everything_read=not left and not log.withheld,
+            is_reduced=is_reduced,
+            is_exhausted=_is_exhausted(log, partitions, at, finished, closed=closed),
         )
 
-    def _held(self, stream: str, start: Offset) -> bool:
-        """Whether there is something to tell of a stream though nothing is read."""
-        due = self._due.get(stream)
-        return stream in start.watermark_limits if due is None else due.held
-
-    def _beside_closing(
-        self, closing: Closing, stream: str, read: int, budget: int, telling: float, start: Offset
-    ) -> Step:
-        """How far a stream's watermark may come beside reading so much, in an epoch that has something to tell of
-        others for so many seconds."""
-        due, rate = self._due.get(stream), self._rates[stream]
-        if due is None:  # not known yet what is held: to be found out
-            return Step(start.watermark_limits.get(stream))
+    def _budget(
+        self, stream: str, waiting: int, start: Offset, emitting_seconds: float
+    ) -> tuple[int, WatermarkStep, bool]:
+        """How much of a stream to read, how far its watermark may advance, and whether that makes it read less."""
+        rate = self._rates[stream]
+        budget = rate.budget_for(waiting)
+        if self._limit is None:
+            return budget, WatermarkStep(), False
+        pending = self._pending.get(stream)
+        if pending is None:  # after a start it is not known yet what is pending: this epoch finds out
+            return budget, WatermarkStep(start.watermark_limits.get(stream)), False
         room = rate.room_seconds(budget)
-        return closing.step(due, max(room - telling, LEAST_READING * room), rate.reading_seconds(read))
+        step = self._limit.next_step(
+            pending,
+            max(room - emitting_seconds, LEAST_READING * room),
+            rate.reading_seconds(min(waiting, budget)),
+        )
+        if not step.seconds:
+            return budget, step, False
+        reduced = rate.budget_beside(budget, step.seconds)
+        return reduced, step, waiting > reduced and reduced < 0.75 * budget
 
-    def _idle(
+    def _is_limited(self, stream: str, start: Offset) -> bool:
+        """Whether there is something to emit for a stream although nothing is read."""
+        pending = self._pending.get(stream)
+        return stream in start.watermark_limits if pending is None else pending.is_limited
+
+    def _idle_partitions(
         self, stream: str, partitions: list[Partition], at: Mapping[str, int], idle_after: int | None
     ) -> list[str]:
         """The partitions that have been silent for too long to wait for, or that the log no longer has."""
         now, idle, listed = self._clock(), [], {partition.id for partition in partitions}
         for gone in at.keys() - listed:  # a file being compressed is away for a moment too
-            quiet = self._quiet.setdefault((stream, gone), _Quiet(since=now))
-            if quiet.latest >= 0:
-                quiet.latest, quiet.since = -1, now
-            if (now - quiet.since) * 1e6 > (GONE_AFTER if idle_after is None else idle_after):
+            silence = self._silences.setdefault((stream, gone), _Silence(now))
+            if silence.latest >= 0:
+                silence.latest, silence.since = -1, now
+            if (now - silence.since) * 1e6 > (GONE_AFTER if idle_after is None else idle_after):
                 idle.append(gone)
         if idle_after is None:
             return sorted(idle)
         for partition in partitions:
-            quiet = self._quiet.setdefault((stream, partition.id), _Quiet(since=now))
-            if partition.latest != quiet.latest or at[partition.id] < partition.latest:
-                quiet.latest, quiet.since = partition.latest, now
-            if (now - quiet.since) * 1e6 > idle_after and not partition.finished:
+            silence = self._silences.setdefault((stream, partition.id), _Silence(now))
+            if partition.latest != silence.latest or at[partition.id] < partition.latest:
+                silence.latest, silence.since = partition.latest, now
+            if (now - silence.since) * 1e6 > idle_after and not partition.finished:
                 idle.append(partition.id)
         return sorted(idle)
+
+
+def _is_exhausted(
+    log: Log, partitions: list[Partition], at: Mapping[str, int], finished: set[str], *, closed: bool
+) -> bool:
+    """Whether a log is read to its end; one that is never closed, whether nothing of it waits now."""
+    if log.withheld:
+        return False
+    return not any(p.id not in finished and (closed or at[p.id] < p.latest) for p in partitions)

@@ -1,9 +1,9 @@
-"""The outlet: where an epoch's rows leave the engine, or are held back while another engine delivers them.
+"""Delivers an epoch's rows to the sinks, or holds them back while another engine delivers them.
 
-Receives the rows of epochs, in order; hands them to the sinks, and what was put aside to files of the unit.
+Dead letters, late events and skipped spans go to files in a directory of the engine or of its HA unit.
 
-Invariant: whoever delivers an epoch has delivered all before it, or knows that the sinks have them. So the sinks hold
-the epochs up to one, also when two engines deliver the same.
+Guarantees: epochs are delivered in order. Whoever delivers an epoch has delivered all before it, or knows that the
+sinks have them; so the sinks have all epochs up to one, also when two engines deliver the same epoch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -19,94 +20,97 @@ from penstock.errors import ExternalError
 from penstock.query.physical import Plan
 from penstock.sinks.files import JsonLines
 
-#: how often rows are offered again as another generation, when the leader has changed meanwhile
-_AGAIN = 20
+#: how often an epoch is delivered again under another generation, when the leader has changed meanwhile
+_ATTEMPTS = 20
 
 
-class Outlet:
-    """Delivers, as the generation of whoever leads; with `holding` it keeps rows until told to deliver or forget."""
+@dataclass(frozen=True)
+class _EpochRows:
+    """What one epoch delivers."""
 
-    def __init__(self, generation: Callable[[], int], aside: Path, *, holding: bool = False) -> None:
+    epoch: int
+    plan: Plan
+    rows: Mapping[str, pl.DataFrame]
+    side_output: pl.DataFrame | None
+
+
+class Delivery:
+    """Delivers under the generation of the leader. From `hold` on it keeps rows until `release` or `drop_held`."""
+
+    def __init__(self, generation: Callable[[], int], side_output: Path) -> None:
         self.generation = generation
-        self._aside_root = aside
-        self._aside: dict[tuple[str, str], JsonLines] = {}
-        self._holding = holding
-        self._held: deque[tuple[int, Plan, Mapping[str, pl.DataFrame], pl.DataFrame | None]] = deque()
+        self._side_output = side_output
+        self._side_sinks: dict[tuple[str, str], JsonLines] = {}
+        self._is_holding = False
+        self._held: deque[_EpochRows] = deque()
         self._lock = threading.RLock()
 
     @property
     def held_epochs(self) -> list[int]:
         """The epochs whose rows are held back."""
         with self._lock:
-            return [epoch for epoch, *_ in self._held]
+            return [one.epoch for one in self._held]
 
-    def take(
-        self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
+    def deliver(
+        self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], side_output: pl.DataFrame | None
     ) -> Mapping[str, int]:
-        """Take an epoch's rows; how many the sinks have taken of them now, by output."""
+        """Deliver an epoch's rows; returns how many the sinks have taken now, by output."""
+        one = _EpochRows(epoch, plan, rows, side_output)
         with self._lock:
-            if self._holding:
-                self._held.append((epoch, plan, rows, aside))
+            if self._is_holding:
+                self._held.append(one)
                 return {}
-            return self._deliver(epoch, plan, rows, aside)
+            return self._deliver(one)
 
     def hold(self) -> None:
-        """Keep rows back from now on."""
+        """Hold rows back from now on."""
         with self._lock:
-            self._holding = True
+            self._is_holding = True
 
-    def open(self) -> None:
+    def release(self) -> None:
         """Deliver what is held, in order, and from now on at once."""
         with self._lock:
             while self._held:
-                self._deliver(*self._held[0])
+                self._deliver(self._held[0])
                 self._held.popleft()
-            self._holding = False
+            self._is_holding = False
 
-    def forget(self, through: int) -> None:
-        """Told that the sinks have the epochs up to this one."""
+    def drop_held(self, last_epoch: int) -> None:
+        """Drop held epochs up to this one, which the sinks have."""
         with self._lock:
-            while self._held and self._held[0][0] <= through:
+            while self._held and self._held[0].epoch <= last_epoch:
                 self._held.popleft()
 
-    def _deliver(
-        self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> Mapping[str, int]:
-        """Deliver as who leads now; when that is another by the time it arrives, again: the rows are the same."""
-        for attempt in range(_AGAIN):
+    def _deliver(self, one: _EpochRows) -> Mapping[str, int]:
+        """Deliver under the current generation; again if another one leads by then, since the rows are the same."""
+        for attempt in range(_ATTEMPTS):
             generation = self.generation()
             try:
-                return self._write(generation, epoch, plan, rows, aside)
+                return self._write(generation, one)
             except ExternalError as refused:
-                if refused.condition != "FENCED" or self.generation() == generation or attempt + 1 == _AGAIN:
+                is_same = self.generation() == generation
+                if refused.condition != "FENCED" or is_same or attempt + 1 == _ATTEMPTS:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _write(
-        self,
-        generation: int,
-        epoch: int,
-        plan: Plan,
-        rows: Mapping[str, pl.DataFrame],
-        aside: pl.DataFrame | None,
-    ) -> Mapping[str, int]:
-        taken = dict.fromkeys(rows, 0)
-        for name, told in rows.items():
-            for sink in plan.outputs[name].sinks:
+    def _write(self, generation: int, one: _EpochRows) -> Mapping[str, int]:
+        written = dict.fromkeys(one.rows, 0)
+        for name, rows in one.rows.items():
+            for sink in one.plan.outputs[name].sinks:
                 sink.take_over(generation)
-                taken[name] += told.height if sink.write(epoch, told) else 0
-        if aside is not None:
-            ordered = aside.sort("stream", "why", "partition", "offset")
+                written[name] += rows.height if sink.write(one.epoch, rows) else 0
+        if one.side_output is not None:
+            ordered = one.side_output.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):
-                sink = self._aside_sink(str(stream), str(why))
-                sink.take_over(generation)
-                sink.write(epoch, part.drop("stream", "why"))
-        return taken
+                side_sink = self._side_sink(str(stream), str(why))
+                side_sink.take_over(generation)
+                side_sink.write(one.epoch, part.drop("stream", "why"))
+        return written
 
-    def _aside_sink(self, stream: str, why: str) -> JsonLines:
-        """Where a stream's dead letters or late events are kept."""
-        if (stream, why) not in self._aside:
-            sink = JsonLines(self._aside_root / why / stream)
+    def _side_sink(self, stream: str, why: str) -> JsonLines:
+        """The files of a stream's dead letters (`why` is `dead`), late events (`late`) or skipped spans (`leaped`)."""
+        if (stream, why) not in self._side_sinks:
+            sink = JsonLines(self._side_output / why / stream)
             sink.open(f"{why}-{stream}", {})
-            self._aside[stream, why] = sink
-        return self._aside[stream, why]
+            self._side_sinks[stream, why] = sink
+        return self._side_sinks[stream, why]

@@ -1,11 +1,11 @@
-"""Closing: how much of what is due one epoch tells, so that windows that end together do not make it long. Pure.
+"""Limits how much one epoch emits, so that windows that end together do not make it long. Pure.
 
-Receives what slices say of how many rows wait for which instant, and how long epochs took; hands how far the
-watermark may come in the next epoch, and how long what it decides there will take.
+Slices report how many rows wait for which instant. From that, and from how long epochs took, this decides how far the
+watermark may advance in the next epoch.
 
-A watermark that is held back changes when rows are told, not which: it is what it would be in an epoch that had read
-less. So what is due at several instants can be told in several epochs and, where operators can, what is due at one
-instant lot by lot. Each epoch that finds something due tells some of it.
+A watermark that is held back changes when rows are emitted, not which: it is what it would be in an epoch that had read
+less. So what is due at several instants can be emitted in several epochs and, where operators can, what is due at one
+instant in batches of jobs. Each epoch that finds something due emits some of it.
 """
 
 from __future__ import annotations
@@ -13,150 +13,153 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.epoch.message import Awaited
+from penstock.epoch.message import PendingRows
 from penstock.epoch.rate_control import LEAST_READING
 from penstock.operators.contract import NEVER
 from penstock.operators.job_windows import CLOSING_BATCHES, NEAR_INSTANTS
 from penstock.state.manifest import StreamTime
 
-#: where the watermark is held, and how many lots have told what is due one instant later
+#: where the watermark is limited, and how many batches are one instant ahead of it
 WatermarkLimit = tuple[int, int]
-#: rows that are told lot by lot, and rows that are not
-Rows = tuple[int, int]
+#: rows that are emitted in batches, and rows that are not
+RowCounts = tuple[int, int]
 
-#: an epoch that tells fewer rows says more of epochs than of rows
-MANY = 20_000
-_ALL_LOTS = tuple(range(CLOSING_BATCHES))
+#: an epoch that emits fewer rows tells more about epochs than about rows
+LEAST_MEASURED_ROWS = 20_000
+_ALL_BATCHES = tuple(range(CLOSING_BATCHES))
 
 
 @dataclass(frozen=True)
-class Due:
-    """What the time of a stream has yet to decide, after an epoch.
+class PendingEmissions:
+    """What the watermark of a stream has yet to decide, after an epoch.
 
-    The watermark has `reached` an instant, and with `ahead` lots the one after it; it could be at `sure`. `rows` wait
-    for instants to come; in these `lots` there are jobs.
+    The watermark is at an instant, and for `ahead` batches at the one after it; without limit it would be at
+    `unlimited`. `rows` wait for later instants; these `batches` have jobs.
     """
 
-    reached: int
-    sure: int
+    watermark: int
+    unlimited: int
     ahead: int = 0
-    rows: Mapping[int, Rows] = field(default_factory=dict)
-    lots: tuple[int, ...] = _ALL_LOTS
+    rows: Mapping[int, RowCounts] = field(default_factory=dict)
+    batches: tuple[int, ...] = _ALL_BATCHES
 
     @property
-    def held(self) -> bool:
-        """Whether there is something to tell without reading any more."""
-        return self.sure > self.reached
+    def is_limited(self) -> bool:
+        """Whether there is something to emit without reading any more."""
+        return self.unlimited > self.watermark
 
-    def left(self, at: int) -> tuple[int, ...]:
-        """The lots that have not told what is due at an instant."""
-        if at <= self.reached:
+    def batches_left(self, at: int) -> tuple[int, ...]:
+        """The batches that have not emitted what is due at an instant."""
+        if at <= self.watermark:
             return ()
-        return tuple(lot for lot in self.lots if at != self.reached + 1 or lot >= self.ahead)
+        return tuple(one for one in self.batches if at != self.watermark + 1 or one >= self.ahead)
 
-    def passed(self, later: Due) -> int:
-        """How many of the rows that waited were told by a later epoch."""
+    def emitted_until(self, later: PendingEmissions) -> int:
+        """How many of the pending rows were emitted by a later epoch."""
         total = 0.0
-        for at, (in_lots, whole) in self.rows.items():
-            waited = len(self.left(at))
-            if waited:
-                told = waited - min(waited, len(later.left(at)))
-                total += in_lots * told / len(self.lots)
-            total += whole if self.reached < at <= later.reached else 0
+        for at, (in_batches, whole) in self.rows.items():
+            left = len(self.batches_left(at))
+            if left:
+                emitted = left - min(left, len(later.batches_left(at)))
+                total += in_batches * emitted / len(self.batches)
+            total += whole if self.watermark < at <= later.watermark else 0
         return round(total)
 
 
 @dataclass(frozen=True)
-class Step:
-    """How far the next epoch goes (None: as far as it can), and the seconds it takes for what is due for sure."""
+class WatermarkStep:
+    """How far the watermark may advance in the next epoch (None: no limit), and the seconds that emitting takes."""
 
     limit: WatermarkLimit | None = None
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class Closing:
-    """What it takes to tell a row that waited; learned from epochs that tell many."""
+class EmissionLimit:
+    """How long it takes to emit a pending row; learned from epochs that emit many."""
 
     row_seconds: float = 4e-6
 
-    #: by so much an epoch may be longer for what is decided by what it reads
+    #: an epoch may be longer by this much for what is decided by the events that it reads
     SLACK = 0.15
-    #: how far one epoch may change what is believed of a row; and how much of it where it took less than believed: not
+    #: how far one epoch may change the estimate; and how much of the change counts if it took less than estimated: not
     #: all rows take as long, and an epoch that is too long is worse than one too many
     MOST_CHANGE, FASTER = 4.0, 0.5
     #: what no row takes less or more than, in seconds: beyond that something else made epochs long
     FASTEST, SLOWEST = 2e-7, 5e-5
 
-    def step(self, due: Due, room_seconds: float, reading_seconds: float) -> Step:
-        """How far an epoch of so many seconds may go, which would read for so long if nothing were due."""
+    def next_step(
+        self, pending: PendingEmissions, room_seconds: float, reading_seconds: float
+    ) -> WatermarkStep:
+        """The step of an epoch of so many seconds, which would read for so long if nothing were due."""
         room = (1 - LEAST_READING) * room_seconds
         spent = later = 0.0
-        for at in sorted(at for at in due.rows if at > due.reached):
-            in_lots, whole = due.rows[at]
-            left = due.left(at)
-            lot = in_lots * self.row_seconds / max(1, len(due.lots))
-            cost = len(left) * lot + whole * self.row_seconds
-            begun = due.ahead if at == due.reached + 1 else 0
-            if at > due.sure:
+        for at in sorted(at for at in pending.rows if at > pending.watermark):
+            in_batches, whole = pending.rows[at]
+            left = pending.batches_left(at)
+            batch_seconds = in_batches * self.row_seconds / max(1, len(pending.batches))
+            cost = len(left) * batch_seconds + whole * self.row_seconds
+            ahead = pending.ahead if at == pending.watermark + 1 else 0
+            if at > pending.unlimited:
                 free = max(room_seconds - spent, LEAST_READING * room_seconds)
                 if spent + later + cost + min(reading_seconds, free) > (1 + self.SLACK) * room_seconds:
-                    return Step((at - 1, begun), spent)
+                    return WatermarkStep((at - 1, ahead), spent)
                 later += cost
             elif spent + cost > room:
-                fit = int((room - spent) / lot) if lot > 0 and spent < room else 0
-                # an epoch that has told nothing yet tells a lot at least; where there is one lot alone, all of it
-                now = left[: max(fit, 0 if spent else 1)] if len(due.lots) > 1 and lot > 0 else ()
+                fit = int((room - spent) / batch_seconds) if batch_seconds > 0 and spent < room else 0
+                # an epoch that emits nothing else emits a batch at least; where there is only one, all of it
+                can_split = len(pending.batches) > 1 and batch_seconds > 0
+                now = left[: max(fit, 0 if spent else 1)] if can_split else ()
                 if spent or now:
-                    ahead = CLOSING_BATCHES if now and now == left else now[-1] + 1 if now else begun
-                    return Step((at - 1, ahead), spent + len(now) * lot)
-                spent += cost  # it cannot be cut
+                    ahead = CLOSING_BATCHES if now and now == left else now[-1] + 1 if now else ahead
+                    return WatermarkStep((at - 1, ahead), spent + len(now) * batch_seconds)
+                spent += cost  # it cannot be split
             else:
                 spent += cost
-        return Step(None, spent)
+        return WatermarkStep(None, spent)
 
-    def observed(self, share: float, factor: float) -> Closing:
-        """After an epoch that took `factor` times as long as believed, `share` of it for what it told."""
+    def observe(self, share: float, factor: float) -> EmissionLimit:
+        """Learn from an epoch that took `factor` times as long as estimated, `share` of it for what it emitted."""
         factor = min(max(factor, 1 / self.MOST_CHANGE), self.MOST_CHANGE)
         share *= 1 if factor > 1 else self.FASTER
-        learned = self.row_seconds * (1 + share * (factor - 1))
-        return replace(self, row_seconds=min(max(learned, self.FASTEST), self.SLOWEST))
+        row_seconds = self.row_seconds * (1 + share * (factor - 1))
+        return replace(self, row_seconds=min(max(row_seconds, self.FASTEST), self.SLOWEST))
 
 
-def soonest(awaited: Mapping[int, int]) -> dict[int, int]:
-    """What waits for the next instants; what waits for later ones is put to the first of these."""
-    instants = sorted(awaited)
-    found = {at: awaited[at] for at in instants[:NEAR_INSTANTS]}
+def nearest_instants(counts: Mapping[int, int]) -> dict[int, int]:
+    """The row counts of the next instants; those of all later ones are added to the first of these."""
+    instants = sorted(counts)
+    nearest = {at: counts[at] for at in instants[:NEAR_INSTANTS]}
     if len(instants) > NEAR_INSTANTS:
-        found[instants[NEAR_INSTANTS]] = sum(awaited[at] for at in instants[NEAR_INSTANTS:])
-    return found
+        nearest[instants[NEAR_INSTANTS]] = sum(counts[at] for at in instants[NEAR_INSTANTS:])
+    return nearest
 
 
-def dues(
-    awaited: Iterable[Awaited],
+def sum_pending(
+    reports: Iterable[PendingRows],
     times: Mapping[str, StreamTime],
-    sure: Mapping[str, StreamTime],
-) -> dict[str, Due]:
-    """What is due in each stream, by what the slices said and where the watermarks are and could be."""
-    rows: dict[str, dict[int, Rows]] = {}
-    lots: dict[str, set[int]] = {}
-    for one in awaited:
-        lots.setdefault(one.stream, set()).update(one.batches)
-        there = rows.setdefault(one.stream, {})
+    unlimited: Mapping[str, StreamTime],
+) -> dict[str, PendingEmissions]:
+    """What is pending in each stream: the reports of slices, and where watermarks are and would be without limit."""
+    rows: dict[str, dict[int, RowCounts]] = {}
+    batches: dict[str, set[int]] = {}
+    for one in reports:
+        batches.setdefault(one.stream, set()).update(one.batches)
+        counts = rows.setdefault(one.stream, {})
         for at, count in one.rows.items():
-            cut, whole = there.get(at, (0, 0))
-            there[at] = (cut + count, whole) if one.batches else (cut, whole + count)
+            in_batches, whole = counts.get(at, (0, 0))
+            counts[at] = (in_batches + count, whole) if one.batches else (in_batches, whole + count)
     return {
-        name: Due(
-            _mark(stream),
-            _mark(sure[name]),
+        name: PendingEmissions(
+            _watermark(stream),
+            _watermark(unlimited[name]),
             stream.ahead,
             rows.get(name, {}),
-            tuple(sorted(lots.get(name, ()))),
+            tuple(sorted(batches.get(name, ()))),
         )
         for name, stream in times.items()
     }
 
 
-def _mark(stream: StreamTime) -> int:
+def _watermark(stream: StreamTime) -> int:
     return NEVER if stream.watermark is None else stream.watermark

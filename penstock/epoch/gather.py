@@ -1,7 +1,7 @@
-"""The gather: one answer from what all tasks of an epoch sent, and the manifest that goes with it. Pure.
+"""Gathers an epoch's messages on the driver: the rows of every output in a fixed order, and the next manifest. Pure.
 
-Receives the messages for the driver; hands the rows of every output in a fixed order, the next manifest, the
-rows put aside, and what the tasks said of themselves.
+With more than `FAN_IN` tasks a tree of tasks merges messages first (`merge_messages`), so that the driver's share does
+not grow with their number.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from penstock.epoch.emission_limit import Due, dues
+from penstock.epoch.emission_limit import PendingEmissions, sum_pending
 from penstock.epoch.job_failures import JobsFailed
 from penstock.epoch.message import (
-    Aside,
+    Envelope,
     EpochError,
     JobError,
     Message,
     Rows,
     ScanReport,
+    SideOutput,
     SliceReport,
     TaskReport,
     Times,
@@ -33,40 +34,44 @@ from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.edges import JOBS
-from penstock.query.physical import OutputPlan
+from penstock.query.edges import JOBS, EdgeTarget
+from penstock.query.physical import OutputPlan, Plan
 from penstock.query.steps import run_steps
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.continuity import add_identities, drop_states_of_removed_jobs
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 
-Counted = Literal["events", "bytes", "late", "bad"]
-COUNTED: tuple[Counted, ...] = ("events", "bytes", "late", "bad")
+#: what scan tasks count; the manifest has the sums under these names
+Counter = Literal["events", "bytes", "late", "bad"]
+COUNTERS: tuple[Counter, ...] = ("events", "bytes", "late", "bad")
+#: of how many tasks one task of the tree merges the messages
+FAN_IN = 16
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """What an epoch came to."""
+class EpochResult:
+    """The result of an epoch: rows, the next manifest, and what its tasks report."""
 
     rows: dict[str, pl.DataFrame]
-    #: how many of an output's rows, at their end, are its last answer, where it gives one for every instant
+    #: how many of an output's rows, at their end, are its latest result, where it has one for every instant
     last: dict[str, int]
     manifest: Manifest
-    aside: pl.DataFrame | None
+    #: dead letters and late events
+    side_output: pl.DataFrame | None
     reports: Sequence[TaskReport]
     maps: BucketMaps
-    #: what each stream's time has yet to decide
-    due: Mapping[str, Due]
+    #: what each stream's watermark has yet to decide
+    pending: Mapping[str, PendingEmissions]
 
     @property
     def scans(self) -> list[ScanReport]:
-        """What the scan tasks did."""
+        """The reports of the scan tasks."""
         return [report for report in self.reports if isinstance(report, ScanReport)]
 
     @property
     def slices(self) -> list[SliceReport]:
-        """What the slice tasks did."""
+        """The reports of the slice tasks."""
         return [report for report in self.reports if isinstance(report, SliceReport)]
 
     @property
@@ -79,12 +84,12 @@ class Gathered:
         """The event time of the newest event that was not late."""
         return max((one.newest for one in self.scans if one.newest is not None), default=None)
 
-    def total(self, name: Counted) -> int:
-        """A count of the scan tasks, over all of them."""
-        return total(self.scans, name)
+    def count(self, name: Counter) -> int:
+        """A counter, summed over the scan tasks."""
+        return _sum_counter(self.scans, name)
 
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds of work per stage, summed over its tasks."""
+        """Task seconds of each phase (`scan`, `slice 1`, ...)."""
         sums: dict[str, float] = {}
         for report in self.reports:
             sums[report.stage] = sums.get(report.stage, 0.0) + report.seconds
@@ -97,24 +102,26 @@ class Gathered:
         )
 
     def job_seconds(self) -> dict[int, float]:
-        """For how long jobs kept the epoch with what is their own: in each stage, as long as in its longest task."""
-        stages: dict[tuple[str, int], float] = {}
+        """How much longer each job's own code made the epoch: in each phase, as long as in its slowest task."""
+        slowest: dict[tuple[str, int], float] = {}
         for report in self.reports:
             for job, seconds in report.job_seconds.items():
-                stages[report.stage, job] = max(seconds, stages.get((report.stage, job), 0.0))
+                slowest[report.stage, job] = max(seconds, slowest.get((report.stage, job), 0.0))
         sums: dict[int, float] = {}
-        for (_, job), seconds in stages.items():
+        for (_, job), seconds in slowest.items():
             sums[job] = sums.get(job, 0.0) + seconds
         return sums
 
 
-def total(scans: Iterable[ScanReport], name: Counted) -> int:
-    """A count of scan tasks, over all of them."""
+def _sum_counter(scans: Iterable[ScanReport], name: Counter) -> int:
     return sum(getattr(one, name) for one in scans)
 
 
-def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathered:
-    """Put an epoch's messages together; raises the error that a task sent, if one did."""
+def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> EpochResult:
+    """Gather an epoch's messages into its result. `before` is the manifest of the epoch before.
+
+    On failure: raises the error that a task sent, or `JobsFailed` if jobs failed alone.
+    """
     messages = [open_message(data) for data in encoded]
     for message in messages:
         if isinstance(message, EpochError):
@@ -125,138 +132,157 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     slices = [report for report in reports if isinstance(report, SliceReport)]
     rows: dict[str, pl.DataFrame] = {}
     last: dict[str, int] = {}
-    answers = {name: answer for name, answer in before.last_results.items() if name in task.plan.outputs}
-    told, in_order = _told(task, messages)
-    for name, frames in told.items():
+    last_results = {name: result for name, result in before.last_results.items() if name in task.plan.outputs}
+    frames_by_output, sorted_outputs = _frames_by_output(task, messages)
+    for name, frames in frames_by_output.items():
         output = task.plan.outputs[name]
         try:
-            end = _told_before(task, before, name) if before.gap else None
-            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=end)
-            if made is not None and name in task.plan.whole_result_outputs:
-                last[name] = _count_rows_of_last_instant(made)
+            since = _emitted_until(task, before, name) if before.gap else None
+            finished, last_result = finish_output(
+                output, frames, last_results.get(name), is_sorted=name in sorted_outputs, since=since
+            )
+            if finished is not None and name in task.plan.whole_result_outputs:
+                last[name] = _count_rows_of_last_instant(finished)
         except PenstockError as error:
             if output.job is None:
                 raise
             failures[output.job] = error
             continue
-        if answer is not None:
-            answers[name] = answer
-        if made is not None:
-            rows[name] = made[[column for column in output.schema if column in made.columns]]
+        if last_result is not None:
+            last_results[name] = last_result
+        if finished is not None:
+            rows[name] = finished[[column for column in output.schema if column in finished.columns]]
     if failures:
         raise JobsFailed(failures)
-    aside = [message.frame for message in messages if isinstance(message, Aside)]
+    side_output = [message.frame for message in messages if isinstance(message, SideOutput)]
     before = drop_states_of_removed_jobs(before, task.plan.identities)
-    seen = _seen(messages)
+    seen = _highest_times(message for message in messages if isinstance(message, Times))
     manifest = before.advance(
         task.epoch,
         [change for report in slices for change in report.changes],
         streams=task.times_after(seen),
-        last_results=answers,
-        counters={name: before.counters.get(name, 0) + total(scans, name) for name in COUNTED},
+        last_results=last_results,
+        counters={name: before.counters.get(name, 0) + _sum_counter(scans, name) for name in COUNTERS},
     )
     manifest = add_identities(manifest, task.plan.identities)
-    due = dues((one for report in slices for one in report.awaited), manifest.streams, task.sure_after(seen))
-    return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, reports, task.maps, due)
+    pending = sum_pending(
+        (one for report in slices for one in report.pending),
+        manifest.streams,
+        task.unlimited_times_after(seen),
+    )
+    return EpochResult(
+        rows, last, manifest, pl.concat(side_output) if side_output else None, reports, task.maps, pending
+    )
 
 
-def _told_before(task: EpochTask, before: Manifest, output: str) -> int | None:
-    """Before which time an output has told what the watermark decides, though the state does not know; None where
-    events pass straight through it."""
-    sources = [task.plan.stage_of(edge.source) for edge in task.plan.edges if edge.target.output == output]
-    subs = [sub for sub in sources if sub is not None]
-    if len(subs) < len(sources):
+def _highest_times(messages: Iterable[Times]) -> dict[str, dict[str, int]]:
+    """The highest event time of each partition, over these messages."""
+    seen: dict[str, dict[str, int]] = {}
+    for message in messages:
+        for stream, partitions in message.seen.items():
+            seen.setdefault(stream, {}).update(partitions)
+    return seen
+
+
+def _emitted_until(task: EpochTask, before: Manifest, output: str) -> int | None:
+    """Until which time an output has emitted what the watermark decides although the state does not show it, because a
+    recovery skipped epochs. None where events pass straight through to the output."""
+    stages = [task.plan.stage_of(edge.source) for edge in task.plan.edges if edge.target.output == output]
+    if any(stage is None for stage in stages):
         return None
-    streams = {stream for sub in subs for stream in sub.streams} or before.gap.keys()
-    return min((before.gap.get(stream, NEVER) for stream in streams), default=None)
+    streams = {stream for stage in stages if stage is not None for stream in stage.streams}
+    return min((before.gap.get(stream, NEVER) for stream in streams or before.gap.keys()), default=None)
 
 
-def _told(task: EpochTask, messages: list[Message]) -> tuple[dict[str, list[pl.DataFrame]], set[str]]:
-    """The frames sent to each output, in the order of outputs, and those whose rows are in their order already: jobs
-    that are worked on together."""
-    in_order: set[str] = set()
-    found: dict[str, list[pl.DataFrame]] = {name: [] for name in task.plan.outputs}
-    alike: dict[tuple[str, ...], list[pl.DataFrame]] = {}
+def _frames_by_output(
+    task: EpochTask, messages: list[Message]
+) -> tuple[dict[str, list[pl.DataFrame]], set[str]]:
+    """The frames sent to each output, in the order of outputs; and the outputs whose frames are sorted already: those
+    of jobs of a template group."""
+    sorted_outputs: set[str] = set()
+    by_output: dict[str, list[pl.DataFrame]] = {name: [] for name in task.plan.outputs}
+    of_jobs: list[pl.DataFrame] = []
     for message in messages:
         if not isinstance(message, Rows):
             continue
         if message.target == JOBS:
-            alike.setdefault(_columns(message.frame), []).append(message.frame)
+            of_jobs.append(message.frame)
         else:
-            found[message.target.name].append(message.frame)
-    by_job = {output.job: name for name, output in task.plan.outputs.items()}
-    for frames in alike.values():
-        for job, rows in _apart(pl.concat(frames)):
-            if job in by_job:
-                found[by_job[job]].append(rows)
-                in_order.add(by_job[job])
-    some = {n: frames for n, frames in found.items() if frames or task.plan.outputs[n].top is not None}
-    return some, in_order
+            by_output[message.target.name].append(message.frame)
+    names = {output.job: name for name, output in task.plan.outputs.items()}
+    for frame in _concat_by_schema(of_jobs):
+        for job, rows in _split_by_job(frame):
+            if job in names:
+                by_output[names[job]].append(rows)
+                sorted_outputs.add(names[job])
+    present = {n: frames for n, frames in by_output.items() if frames or task.plan.outputs[n].top is not None}
+    return present, sorted_outputs
 
 
-def _columns(frame: pl.DataFrame) -> tuple[str, ...]:
-    return tuple(f"{name} {dtype}" for name, dtype in frame.schema.items())
+def _concat_by_schema(frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Frames with the same columns and types, concatenated: jobs, and the parts of a union, may have different ones."""
+    groups: dict[tuple[tuple[str, str], ...], list[pl.DataFrame]] = {}
+    for frame in frames:
+        schema = tuple((name, str(dtype)) for name, dtype in frame.schema.items())
+        groups.setdefault(schema, []).append(frame)
+    return [pl.concat(group) for group in groups.values()]
 
 
-def _apart(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """The rows of each job, in their fixed order: put in order together, which is as much work as for one of them."""
-    ordered = rows.sort(JOB, *(name for name in _order(rows) if name != JOB))
+def _split_by_job(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows of each job, sorted. Sorting all jobs at once costs as much as sorting one."""
+    ordered = rows.sort(JOB, *(name for name in _sort_columns(rows) if name != JOB))
     jobs = ordered.drop_in_place(JOB).to_numpy()
     borders = [0, *(np.flatnonzero(jobs[1:] != jobs[:-1]) + 1).tolist(), len(jobs)]
     for start, end in itertools.pairwise(borders):
         yield int(jobs[start]), ordered.slice(start, end - start)
 
 
-def _order(rows: pl.DataFrame) -> list[str]:
-    """The columns by which an output's rows are put in order."""
+def _sort_columns(rows: pl.DataFrame) -> list[str]:
+    """The columns by which an output's rows are sorted."""
     plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested()]
     return [*(name for name in ORDER if name in plain), *(name for name in plain if name not in ORDER)]
 
 
-def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
-    """The highest event time of each partition, as the scan tasks told it."""
-    seen: dict[str, dict[str, int]] = {}
-    for message in messages:
-        if isinstance(message, Times):
-            for stream, partitions in message.seen.items():
-                seen.setdefault(stream, {}).update(partitions)
-    return seen
-
-
-def answered(
+def finish_output(
     output: OutputPlan,
     frames: list[pl.DataFrame],
     last: str | None,
     *,
-    in_order: bool = False,
-    after: int | None = None,
+    is_sorted: bool = False,
+    since: int | None = None,
 ) -> tuple[pl.DataFrame | None, str | None]:
-    """An output's rows of the epoch, in a fixed order and with what they carry, and its last answer (Arrow, base64).
-    `in_order`: each frame's rows are in that order already. Of rows before the time `after` it is known that they were
-    told, or are lost."""
-    answer = None
+    """An output's rows of the epoch, sorted and after its last steps; and its latest result (Arrow, base64), given that
+    of the epoch before.
+
+    `is_sorted`: each frame is sorted already. `since`: rows of earlier times were emitted before, or are lost.
+    """
+    result = None
     if output.top is not None and not (frames or last):
         return None, None
     if output.top is not None:
-        told = None if last is None else from_stream(base64.b64decode(last))
-        rows, told = output.top.gather(frames, told)
-        if told is not None and output.top.changes_only:
-            answer = base64.b64encode(stream_bytes(told)).decode()
+        ranking = None if last is None else from_stream(base64.b64decode(last))
+        rows, ranking = output.top.gather(frames, ranking)
+        if ranking is not None and output.top.changes_only:
+            result = base64.b64encode(stream_bytes(ranking)).decode()
         order = [TIME, "rank"]
-    elif in_order and len(frames) == 1 and after is None:
+    elif is_sorted and len(frames) == 1 and since is None:
         return frames[0], None
     else:
-        rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
-        order = [] if rows is None else _order(rows)
-    if rows is not None and after is not None and TIME in rows.columns:
-        rows = rows.filter(pl.col(TIME) >= after)
+        rows = (
+            pl.concat([_select_columns(output, frame) for frame in frames], how="diagonal")
+            if frames
+            else None
+        )
+        order = [] if rows is None else _sort_columns(rows)
+    if rows is not None and since is not None and TIME in rows.columns:
+        rows = rows.filter(pl.col(TIME) >= since)
     if rows is None or not rows.height:
-        return None, answer
-    return run_steps(output.after, rows.sort(order), f"the rows of {output.name}"), answer
+        return None, result
+    return run_steps(output.after, rows.sort(order), f"the rows of {output.name}"), result
 
 
-def _alike(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the output's columns only, in its order: the parts of a union come from unlike sources."""
+def _select_columns(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the output's columns only, in its order: the parts of a union come from different stages."""
     return frame.select(*(name for name in ORDER if name in frame.columns), *output.schema)
 
 
@@ -269,3 +295,35 @@ def _count_rows_of_last_instant(rows: pl.DataFrame) -> int:
     if not len(earlier) or times[-1] != times.max():
         return rows.height
     return rows.height - int(earlier[-1]) - 1
+
+
+# -- the tree --------------------------------------------------------------------------------------------
+
+
+def merge_task_count(tasks: int) -> int:
+    """How many tasks of the tree merge the messages of so many tasks."""
+    return -(-tasks // FAN_IN)
+
+
+def merge_messages(plan: Plan, incoming: Iterable[bytes]) -> Iterator[bytes]:
+    """Merge the messages of several tasks: one frame an output, only its best rows for a top-k, and the times once."""
+    frames: dict[EdgeTarget, list[pl.DataFrame]] = {}
+    times: list[Times] = []
+    for data in incoming:
+        envelope = Envelope(data)
+        target = envelope.target
+        if envelope.kind != Times.kind and (target is None or target.output is None):
+            yield data
+            continue
+        match envelope.open():
+            case Times() as message:
+                times.append(message)
+            case Rows(to, frame):
+                frames.setdefault(to, []).append(frame)
+    yield Times(_highest_times(times)).to_bytes()
+    for to, parts in frames.items():
+        top = plan.outputs[to.name].top
+        merged = [top.merge(parts)] if top is not None else _concat_by_schema(parts)
+        for rows in merged:
+            if rows is not None and rows.height:
+                yield Rows(to, rows).to_bytes()

@@ -1,7 +1,7 @@
-"""Jobs that fail alone: who failed in a task and why, how long each kept it and how long it may.
+"""Isolates jobs from each other: a job that fails, or takes more than its share of epochs, fails or is paused alone.
 
-Receives what a job's own steps and operators raise; hands it to the driver as a message, so that the epoch can be
-carried out without that job.
+In a task, `JobFailures` catches what a job's own code raises, limits how long it may take and measures it. The driver
+executes the epoch again without the jobs that failed. `JobShares` decides which jobs are paused.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 from penstock.epoch.message import JobError
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 
-#: as Spark says it
-_LATE = "Python worker failed to connect back"
+#: a text of Spark's
+_WORKER_LATE = "Python worker failed to connect back"
 #: the packages whose errors are those of tasks
 _SPARK = ("pyspark", "py4j")
-#: seconds in a task
-_WORTH_TELLING = 0.001
+#: a job's own code is reported from so many seconds in a task on
+_LEAST_SECONDS = 0.001
 
 
-class TooLong(Exception):
-    """A job's own code does not come to an end. Raised where that code is."""
+class JobTimeout(Exception):
+    """A job's own code takes too long. Raised inside that code."""
 
 
 class JobsFailed(Exception):
-    """Jobs that come and go have failed, by number: the epoch is to be carried out without them."""
+    """Jobs that come and go have failed, by number: the epoch is to be executed without them."""
 
     def __init__(self, errors: dict[int, PenstockError]) -> None:
         super().__init__(f"{len(errors)} jobs failed")
@@ -38,60 +38,60 @@ class JobsFailed(Exception):
 
 
 @dataclass
-class Failures:
-    """The jobs that failed in one task, by their numbers, and for how long jobs kept it with what is their own."""
+class JobFailures:
+    """The jobs that failed in one task, by their numbers, and how long the own code of each job took."""
 
-    found: dict[int, PenstockError] = field(default_factory=dict)
+    errors: dict[int, PenstockError] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
 
     def add(self, job: int, error: PenstockError) -> None:
-        """The first failure of a job is the one that is told."""
-        self.found.setdefault(job, error)
+        """Record a failure; only the first of a job counts."""
+        self.errors.setdefault(job, error)
 
-    def kept(self) -> dict[int, float]:
-        """For how long jobs kept the task, where that is worth telling."""
-        return {job: seconds for job, seconds in self.seconds.items() if seconds >= _WORTH_TELLING}
+    def job_seconds(self) -> dict[int, float]:
+        """How long the own code of jobs took, where it is worth reporting."""
+        return {job: seconds for job, seconds in self.seconds.items() if seconds >= _LEAST_SECONDS}
 
     def messages(self) -> Iterator[bytes]:
-        """What the driver is told."""
-        for job, error in self.found.items():
+        """The failures, for the driver."""
+        for job, error in self.errors.items():
             yield JobError(job, error).to_bytes()
 
     @contextlib.contextmanager
-    def of(self, job: int | None, seconds: float) -> Iterator[None]:
-        """What is done in here is the job's own: it fails alone, also by taking too long. None: nobody's own."""
+    def isolate(self, job: int | None, seconds: float) -> Iterator[None]:
+        """Run a job's own code: it fails alone, also if it takes longer than so many seconds. None: no job's own."""
         if job is None:
             yield
             return
-        clock, began = _Clock(), time.perf_counter()
+        timer, started = _Timer(), time.perf_counter()
         try:
-            with clock.limited(seconds):
+            with timer.limit(seconds):
                 yield
-        except Exception as failure:
-            if clock.rang:
-                self.add(job, _too_long(seconds))
+        except Exception as failure:  # whatever a user's code raises
+            if timer.has_expired:
+                self.add(job, _timeout_error(seconds))
             elif isinstance(failure, PenstockError):
-                self.add(job, _of_a_job(failure))
+                self.add(job, _with_job_hint(failure))
             else:
-                self.add(job, _unexpected(failure))
+                self.add(job, _unexpected_error(failure))
         finally:
-            self.seconds[job] = self.seconds.get(job, 0.0) + time.perf_counter() - began
+            self.seconds[job] = self.seconds.get(job, 0.0) + time.perf_counter() - started
 
 
-class _Clock:
-    """Interrupts what takes too long, where the interpreter lets us: in its main thread."""
+class _Timer:
+    """Interrupts what takes too long, where the interpreter allows that: in its main thread."""
 
     def __init__(self) -> None:
-        self.rang = False
+        self.has_expired = False
 
     @contextlib.contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """Raise `TooLong` inside after so many seconds; 0: never."""
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Raise `JobTimeout` inside after so many seconds; 0: never."""
         if seconds <= 0 or threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGALRM, self._ring)
-        # again and again: what is interrupted may be tried in another way first
+        before = signal.signal(signal.SIGALRM, self._expire)
+        # again and again: code may catch an interruption and try something else first
         others, started = signal.setitimer(signal.ITIMER_REAL, seconds, min(seconds, 1.0)), time.monotonic()
         try:
             yield
@@ -102,12 +102,12 @@ class _Clock:
                 left = others[0] - (time.monotonic() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), others[1])
 
-    def _ring(self, number: int, frame: FrameType | None) -> None:
-        self.rang = True
-        raise TooLong
+    def _expire(self, number: int, frame: FrameType | None) -> None:
+        self.has_expired = True
+        raise JobTimeout
 
 
-def _of_a_job(error: PenstockError) -> PenstockError:
+def _with_job_hint(error: PenstockError) -> PenstockError:
     """The error, with what to do about it where only one job is concerned."""
     return type(error)(
         error.condition,
@@ -118,45 +118,89 @@ def _of_a_job(error: PenstockError) -> PenstockError:
     )
 
 
-def _too_long(seconds: float) -> UserError:
+def _timeout_error(seconds: float) -> UserError:
     return UserError(
         "JOB_TOO_SLOW",
-        f"the job kept an epoch for more than {seconds:g} s",
+        f"the job's own code took more than {seconds:g} s in a task of an epoch",
         hint="Make its functions faster, or give jobs more time with job_seconds; then resume it.",
     )
 
 
-def _unexpected(failure: Exception) -> PenstockError:
+def _unexpected_error(failure: Exception) -> PenstockError:
     text = str(failure).strip().splitlines()
     return InternalError("JOB_FAILED", f"{type(failure).__name__}: {text[0] if text else 'no reason given'}")
 
 
-def explained(failure: BaseException) -> PenstockError:
-    """What ended an epoch, in our own words, where it was none of our errors."""
+@dataclass(frozen=True)
+class JobShares:
+    """How much of epochs jobs may take, and in how many epochs in a row each job has taken more. Pure.
+
+    A job is over its share in an epoch if its own code took more than `share` of the epoch's length, or of the target
+    length if that is longer: a trickle is no burden. It is paused after `patience` such epochs in a row, and only while
+    there are other jobs.
+    """
+
+    #: of an epoch; 0 for no limit
+    share: float
+    #: the target length of an epoch
+    epoch_seconds: float
+    patience: int = 5
+    over: Mapping[int, int] = field(default_factory=dict)
+
+    def after(
+        self, taken: Mapping[int, float], seconds: float, names: Mapping[int, str]
+    ) -> tuple[JobShares, dict[int, PenstockError]]:
+        """The shares after an epoch of so many seconds, of which jobs took these, and an error for each job to pause.
+        `names`: all jobs that ran."""
+        limit = self.share * max(self.epoch_seconds, seconds)
+        if not self.share or len(names) < 2:
+            return replace(self, over={}), {}
+        over = {job: self.over.get(job, 0) + 1 for job, one in taken.items() if one > limit and job in names}
+        errors = {
+            job: self._error(names[job], taken[job], limit)
+            for job, times in over.items()
+            if times >= self.patience
+        }
+        return replace(self, over={job: times for job, times in over.items() if job not in errors}), errors
+
+    def _error(self, name: str, seconds: float, limit: float) -> PenstockError:
+        return UserError(
+            "JOB_OVER_ITS_SHARE",
+            f"the job {name} took more than its share of each of {self.patience} epochs in a row",
+            detail=f"{seconds:.2f} s of the last one, where its share is {limit:.2f} s (job_share is {self.share:g})",
+            hint="Make its functions faster, run it in an engine of its own, or raise job_share; then resume it.",
+        )
+
+
+# -- what ends an epoch unforeseen -----------------------------------------------------------------------
+
+
+def explain_failure(failure: BaseException) -> PenstockError:
+    """The error for whatever ended an epoch."""
     if isinstance(failure, PenstockError):
         return failure
     text = str(failure).strip()
-    if _LATE in text:
+    if _WORKER_LATE in text:
         return ExternalError(
             "WORKER_TOO_LATE",
             "Spark waited in vain for a Python process it had started (ten seconds)",
-            detail=_LATE,
+            detail=_WORKER_LATE,
             hint="Most likely the machine is overloaded. Nothing is lost: start again with the same state directory "
             "when it has less to do.",
         )
     lines = text.splitlines()
-    of_spark = type(failure).__module__.partition(".")[0] in _SPARK
-    kind = "A task of the epoch failed" if of_spark else type(failure).__name__
+    is_of_spark = type(failure).__module__.partition(".")[0] in _SPARK
+    kind = "A task of the epoch failed" if is_of_spark else type(failure).__name__
     return InternalError(
         "EPOCH_FAILED",
-        f"{kind}: {_said(lines) or type(failure).__name__}",
+        f"{kind}: {_main_line(lines) or type(failure).__name__}",
         detail=text[-2000:] if len(lines) > 1 else None,
         hint="The epoch is not committed; start again with the same state directory to repeat it.",
     )
 
 
-def _said(lines: Sequence[str]) -> str:
-    """The line of an error's text that says what it is: of a traceback what follows the calls, else the first."""
+def _main_line(lines: Sequence[str]) -> str:
+    """The line of an error's text that names the error: of a traceback the one after the calls, else the first."""
     tracebacks = [
         number for number, line in enumerate(lines) if line.strip().startswith("Traceback (most recent")
     ]

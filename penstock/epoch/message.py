@@ -1,13 +1,12 @@
-"""What travels between tasks: a small JSON header and a payload, as one byte string.
+"""Encodes what travels between the tasks of an epoch and to the driver: a small JSON header and a frame.
 
-Receives frames and reports from scan and slice tasks; returns them to the next stage or the driver. Spark moves
-the bytes and never looks inside. Where all tasks of an engine share one host, large frames lie on a shelf in
-its memory and the message carries their names.
+Spark moves the bytes and never looks inside. Where all tasks of an engine share one host, large frames are files in a
+spill directory and the messages have their names.
 
     header   4 bytes of length, then JSON: [kind, body, file of the frame or null], padded to 64 bytes
     frame    an Arrow stream, where the message has one that is not in a file
 
-Both ends run the same version: the encoding is not kept, and may change.
+Both ends run the same version, so the encoding may change.
 """
 
 from __future__ import annotations
@@ -30,44 +29,42 @@ from penstock.state.collection import Changes
 from penstock.state.ipc import as_table, from_file, from_stream, stream_bytes, write_file
 from penstock.state.run import RunEntry
 
-#: frames from this size on are worth a file of their own on a shared shelf
-SHELVED_BYTES = 1 << 16
+#: frames from this size on are spilled to files
+SPILL_BYTES = 1 << 16
 
-#: the changes of a collection of an operator: its id, the collection's name, and they
+#: the id of an operator, the name of a collection of it, and the collection's changes
 CollectionChanges = tuple[str, str, Changes]
 
 
 @dataclass(frozen=True)
 class Message(ABC):
-    """A message. `to_bytes` encodes it, `open_message` is the way back."""
+    """A message. `to_bytes` encodes it, `open_message` decodes it."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def body(self) -> list[Any]:
-        """What is in the header, as JSON takes it."""
+        """The body of the header, as JSON takes it."""
 
     @property
     def payload(self) -> pl.DataFrame | None:
-        """The frame it carries."""
+        """The frame of the message."""
         return None
 
-    def to_bytes(self) -> bytes:
-        header, frame = self._header(None), self.payload
-        return header if frame is None else b"".join((header, stream_bytes(frame)))
-
-    def left_at(self, shelf: str | None) -> bytes:
-        """The message encoded; a large frame is left on the host's shelf and only its name travels."""
+    def to_bytes(self, spill_directory: str | None = None) -> bytes:
+        """The message encoded. With a spill directory, a large frame becomes a file there and only its name travels."""
         frame = self.payload
-        if shelf is None or frame is None or frame.estimated_size() < SHELVED_BYTES:
-            return self.to_bytes()
-        os.makedirs(shelf, mode=0o700, exist_ok=True)
-        path = os.path.join(shelf, f"{uuid.uuid4().hex}.arrow")
+        if frame is None:
+            return self._header(None)
+        if spill_directory is None or frame.estimated_size() < SPILL_BYTES:
+            return b"".join((self._header(None), stream_bytes(frame)))
+        os.makedirs(spill_directory, mode=0o700, exist_ok=True)
+        path = os.path.join(spill_directory, f"{uuid.uuid4().hex}.arrow")
         write_file(as_table(frame), path)
         return self._header(path)
 
-    def _header(self, shelved: str | None) -> bytes:
-        header = json.dumps([self.kind, self.body(), shelved], separators=(",", ":")).encode()
+    def _header(self, spilled: str | None) -> bytes:
+        header = json.dumps([self.kind, self.body(), spilled], separators=(",", ":")).encode()
         header += b" " * (-(len(header) + 4) % 64)  # Arrow wants its buffers aligned
         return struct.pack(">I", len(header)) + header
 
@@ -104,10 +101,10 @@ class Times(Message):
 
 
 @dataclass(frozen=True)
-class Aside(Message):
-    """Rows that were put aside, for the driver."""
+class SideOutput(Message):
+    """Dead letters and late events, for the driver."""
 
-    kind = "aside"
+    kind = "side output"
     frame: pl.DataFrame
 
     def body(self) -> list[Any]:
@@ -120,8 +117,8 @@ class Aside(Message):
 
 @dataclass(frozen=True)
 class TaskReport(Message, ABC):
-    """What a task did, for the driver: how long it took, how much of that it had a core, where it ran, and what the
-    processes there hold in memory, each for itself and shared; and for how long jobs kept it with what is their own."""
+    """What a task did: how long it took, its CPU time, where it ran, the memory of the processes there (their own and
+    shared), and how long the own code of each job took."""
 
     seconds: float
     cpu_seconds: float = 0.0
@@ -132,14 +129,14 @@ class TaskReport(Message, ABC):
     @property
     @abstractmethod
     def stage(self) -> str:
-        """The stage that it is a task of."""
+        """The phase of the epoch that the task belongs to."""
 
     def _body(self) -> list[Any]:
         memory, jobs = list(self.memory.items()), list(self.job_seconds.items())
         return [self.seconds, self.cpu_seconds, self.executor, memory, jobs]
 
 
-def _common(
+def _decode_task_report(
     seconds: float, cpu: float, executor: str, memory: list[Any], jobs: list[Any]
 ) -> tuple[float, float, str, dict[int, tuple[int, int]], dict[int, float]]:
     return seconds, cpu, executor, {pid: (own, shared) for pid, (own, shared) in memory}, dict(jobs)
@@ -167,9 +164,9 @@ class ScanReport(TaskReport):
 
 
 @dataclass(frozen=True)
-class StageWork:
-    """What one stateful operator did in a slice: seconds, rows that came and the bytes that they travelled in; the
-    buckets that some came for, and how many for each of these."""
+class SliceWork:
+    """What one stage did in a slice: seconds, rows received and the bytes that they travelled in; the buckets that
+    received rows, and how many each."""
 
     seconds: float
     rows: int = 0
@@ -179,9 +176,9 @@ class StageWork:
 
 
 @dataclass(frozen=True)
-class Awaited:
-    """How many rows of a group of jobs wait for each instant to come, by the time of a stream; in these batches it has
-    jobs, if it can emit them in batches."""
+class PendingRows:
+    """How many rows of a template group wait for each future instant, by the time of a stream; and the batches in which
+    it has jobs, if it can emit in batches."""
 
     stream: str
     batches: tuple[int, ...]
@@ -190,15 +187,15 @@ class Awaited:
 
 @dataclass(frozen=True)
 class SliceReport(TaskReport):
-    """What a slice's task did at one level, and what it changed in the state."""
+    """What a slice task did at one level, and how it changed the state."""
 
     kind = "sliced"
     level: int = 1
     slice: int = 0
     rows: int = 0
     changes: tuple[CollectionChanges, ...] = ()
-    work: Mapping[str, StageWork] = field(default_factory=dict)
-    awaited: tuple[Awaited, ...] = ()
+    work: Mapping[str, SliceWork] = field(default_factory=dict)
+    pending: tuple[PendingRows, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -210,13 +207,13 @@ class SliceReport(TaskReport):
             [self.level, self.slice, self.rows],
             [[owner, name, _changes_to_json(change)] for owner, name, change in self.changes],
             {name: [w.seconds, w.rows, w.bytes, w.buckets, w.counts] for name, w in self.work.items()},
-            [[one.stream, one.batches, list(one.rows.items())] for one in self.awaited],
+            [[one.stream, one.batches, list(one.rows.items())] for one in self.pending],
         ]
 
 
 @dataclass(frozen=True)
 class EpochError(Message):
-    """An error on its way to the driver: it ends the epoch without Spark trying the task again."""
+    """An error that a task foresees: it ends the epoch, and Spark does not retry the task."""
 
     kind = "error"
     error: PenstockError
@@ -227,7 +224,7 @@ class EpochError(Message):
 
 @dataclass(frozen=True)
 class JobError(Message):
-    """A job that comes and goes has failed alone; by its number."""
+    """A job, by its number, that fails alone."""
 
     kind = "failed"
     job: int
@@ -241,16 +238,16 @@ class JobError(Message):
 
 
 class Envelope:
-    """An encoded message whose header has been read, and nothing of its frame."""
+    """An encoded message: its header is decoded, its frame is not."""
 
     def __init__(self, data: bytes) -> None:
         (length,) = struct.unpack_from(">I", data)
         self.data = data
         self.kind: str
         self._body: list[Any]
-        self._shelved: str | None
-        self.kind, self._body, self._shelved = json.loads(data[4 : 4 + length])
-        self._at = 4 + length
+        self._spilled: str | None
+        self.kind, self._body, self._spilled = json.loads(data[4 : 4 + length])
+        self._frame_at = 4 + length
 
     @property
     def target(self) -> EdgeTarget | None:
@@ -258,27 +255,29 @@ class Envelope:
         return EdgeTarget(self._body[0], self._body[1]) if self.kind == Rows.kind else None
 
     def open(self) -> Message:
-        """The message."""
+        """Decode the message."""
         body = self._body
         match self.kind:
             case Rows.kind:
                 return Rows(EdgeTarget(body[0], body[1]), self._frame(), body[2])
             case Times.kind:
                 return Times(body[0])
-            case Aside.kind:
-                return Aside(self._frame())
+            case SideOutput.kind:
+                return SideOutput(self._frame())
             case ScanReport.kind:
-                return ScanReport(*_common(*body[0]), *body[1])
+                return ScanReport(*_decode_task_report(*body[0]), *body[1])
             case SliceReport.kind:
-                common, (level, slice_, rows), changes, work, awaited = body
+                common, (level, slice_, rows), changes, work, pending = body
                 return SliceReport(
-                    *_common(*common),
+                    *_decode_task_report(*common),
                     level,
                     slice_,
                     rows,
                     tuple((owner, name, _changes_from_json(change)) for owner, name, change in changes),
-                    {name: StageWork(*one) for name, one in work.items()},
-                    tuple(Awaited(stream, tuple(in_), dict(rows)) for stream, in_, rows in awaited),
+                    {name: SliceWork(*one) for name, one in work.items()},
+                    tuple(
+                        PendingRows(stream, tuple(batches), dict(rows)) for stream, batches, rows in pending
+                    ),
                 )
             case EpochError.kind:
                 return EpochError(error_from_json(body[0]))
@@ -287,14 +286,14 @@ class Envelope:
         raise AssertionError(f"there is no message {self.kind}")
 
     def _frame(self) -> pl.DataFrame:
-        if self._shelved is not None:
-            with pa.memory_map(self._shelved) as mapped:
+        if self._spilled is not None:
+            with pa.memory_map(self._spilled) as mapped:
                 return from_file(mapped)
-        return from_stream(memoryview(self.data)[self._at :])
+        return from_stream(memoryview(self.data)[self._frame_at :])
 
 
 def open_message(data: bytes) -> Message:
-    """The message that was encoded."""
+    """Decode a message."""
     return Envelope(data).open()
 
 
@@ -314,7 +313,7 @@ def _changes_from_json(body: list[Any]) -> Changes:
 
 
 def error_to_json(error: PenstockError) -> dict[str, Any]:
-    """An error on its way to another process."""
+    """An error as JSON."""
     return {
         "class": type(error).__name__,
         "condition": error.condition,
@@ -326,7 +325,7 @@ def error_to_json(error: PenstockError) -> dict[str, Any]:
 
 
 def error_from_json(body: Mapping[str, Any]) -> PenstockError:
-    """An error as it was before it travelled."""
+    """An error from JSON."""
     kinds = {kind.__name__: kind for kind in (UserError, ExternalError, InternalError)}
     return kinds.get(body["class"], InternalError)(
         body["condition"], body["primary"], detail=body["detail"], hint=body["hint"], where=body["where"]

@@ -1,10 +1,7 @@
-"""What a move of buckets would cost by each protocol, and which one to take. Pure.
+"""Estimates what a migration costs by each protocol, and chooses one. Pure.
 
-Receives how much state moves, how fast it is read, how long epochs take and when windows end; hands an estimate for
-each protocol and a choice with its reason.
-
-- `warm`: the new owner reads the runs while the old one goes on; then the switch costs only what came meanwhile.
-- `recreate`: nothing is moved; the switch waits until the windows open now are over.
+- `warm`: the new owner reads the runs while the old one continues; then the switch costs only what came meanwhile.
+- `recreate`: no state moves; the switch waits until the windows open now are over.
 - `immediate`: the switch comes at once; the new owner reads what it needs when it needs it.
 """
 
@@ -20,14 +17,14 @@ Protocol = Literal["immediate", "warm", "recreate"]
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What a move may cost."""
+class MigrationRules:
+    """What a migration may cost."""
 
     #: how much longer than usual the epoch of the switch may take, in seconds
     pause_seconds: float = 0.1
-    #: how long a move may wait for windows to end, in seconds
+    #: how long a migration may wait for windows to end, in seconds
     patience_seconds: float = 30.0
-    #: how often what came meanwhile is read again before the switch
+    #: how often the new owner reads before the switch: the state, then what came meanwhile
     most_rounds: int = 4
 
 
@@ -35,12 +32,12 @@ class Rules:
 class Circumstances:
     """What an estimate is made of."""
 
-    #: bytes of runs that lie elsewhere: over all places, and at the place that has most to read
+    #: bytes of runs to read: over all places, and at the place that has most to read
     bytes: int
     most_bytes: int
     #: bytes that an epoch adds to them, at the place that has most to read
     bytes_per_epoch: float
-    #: bytes that an executor reads, checks and unpacks a second
+    #: bytes that an executor reads, verifies and unpacks a second
     read_bytes_per_second: float
     #: how long an epoch takes
     epoch_seconds: float
@@ -52,7 +49,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a protocol would cost: the pause, the bytes read because of it, the seconds until it is done."""
+    """What a protocol would cost: the pause, the bytes read because of it, the seconds until the switch."""
 
     protocol: Protocol
     pause_seconds: float
@@ -62,17 +59,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The protocol taken, why, and what it was compared with."""
+    """The protocol, why, and the estimates it was compared by."""
 
     protocol: Protocol
     reason: str
     estimates: tuple[Estimate, ...]
 
 
-def estimated(now: Circumstances, rules: Rules) -> tuple[Estimate, ...]:
-    """What each protocol that is possible would cost."""
+def estimate_costs(now: Circumstances, rules: MigrationRules) -> tuple[Estimate, ...]:
+    """Estimate each protocol that is possible."""
     rate, epoch = max(now.read_bytes_per_second, 1.0), max(now.epoch_seconds, 1e-3)
-    found = [Estimate("immediate", now.most_bytes / rate, now.bytes, 0.0)]
+    estimates = [Estimate("immediate", now.most_bytes / rate, now.bytes, 0.0)]
     if now.placed:
         first = math.ceil(now.most_bytes / rate / epoch) or 1
         rounds = 1 if first * now.bytes_per_epoch / rate <= rules.pause_seconds / 2 else rules.most_rounds
@@ -81,39 +78,39 @@ def estimated(now: Circumstances, rules: Rules) -> tuple[Estimate, ...]:
         for _ in range(rounds - 1):
             again += left
             left = max(1.0, math.ceil(left / rate / epoch)) * now.bytes_per_epoch
-        found.append(
+        estimates.append(
             Estimate(
                 "warm", left / rate, round(now.bytes + again), (first + rounds - 1) * epoch + left / rate
             )
         )
     if now.windows_end_in is not None:
-        # what came for the next windows before these were over
+        # what comes for the next windows before these are over
         rest = 2 * now.bytes_per_epoch
-        found.append(Estimate("recreate", rest / rate, round(rest), now.windows_end_in + epoch))
-    return tuple(found)
+        estimates.append(Estimate("recreate", rest / rate, round(rest), now.windows_end_in + epoch))
+    return tuple(estimates)
 
 
-def chosen(now: Circumstances, rules: Rules, wanted: Protocol | None = None) -> Choice:
-    """The protocol to take: the one that was wanted, if it is possible; at once, if the pause may be that long; else of
-    those whose pause may be, the one that moves least and need not wait too long; else the shortest pause.
+def choose_protocol(now: Circumstances, rules: MigrationRules, requested: Protocol | None = None) -> Choice:
+    """Choose a protocol: the requested one, if it is possible; `immediate`, if its pause is short enough; else, of
+    those whose pause and wait are short enough, the one that reads least; else the one with the shortest pause.
 
-    Recreation that was wanted and is not possible is refused: only the query can make it possible, and no wait can.
+    On failure: raises `UserError` if `recreate` is requested and not possible: no wait can make it possible.
     """
-    estimates = estimated(now, rules)
+    estimates = estimate_costs(now, rules)
     by_name = {estimate.protocol: estimate for estimate in estimates}
-    if wanted is not None:
-        if wanted in by_name:
-            return Choice(wanted, "asked for", estimates)
-        if wanted == "recreate":
+    if requested is not None:
+        if requested in by_name:
+            return Choice(requested, "requested", estimates)
+        if requested == "recreate":
             raise UserError(
                 "RECREATION_IMPOSSIBLE",
                 "the state that moves cannot be recreated by waiting for its windows",
                 detail="Its windows overlap, or it has state that is not of windows: some of it is always in use.",
                 hint='Request "warm" or "immediate", or leave the choice to the estimate.',
             )
-        best = chosen(now, rules)
+        best = choose_protocol(now, rules)
         why = "it is not known where the new owners run"
-        return Choice(best.protocol, f"{wanted} is not possible: {why}; {best.reason}", estimates)
+        return Choice(best.protocol, f"{requested} is not possible: {why}; {best.reason}", estimates)
     at_once = by_name["immediate"]
     if at_once.pause_seconds <= rules.pause_seconds:
         return Choice("immediate", f"a pause of {at_once.pause_seconds:.3f} s is short enough", estimates)
@@ -127,7 +124,7 @@ def chosen(now: Circumstances, rules: Rules, wanted: Protocol | None = None) -> 
         best_fit = min(fit, key=lambda estimate: (estimate.bytes, estimate.seconds))
         return Choice(
             best_fit.protocol,
-            f"moves {best_fit.bytes} bytes in {best_fit.seconds:.1f} s with a pause of {best_fit.pause_seconds:.3f} s; "
+            f"reads {best_fit.bytes} bytes in {best_fit.seconds:.1f} s with a pause of {best_fit.pause_seconds:.3f} s; "
             f"at once it would be {at_once.pause_seconds:.3f} s",
             estimates,
         )

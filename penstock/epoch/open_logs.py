@@ -1,4 +1,4 @@
-"""The logs an engine reads: started once each, with what they want remembered kept in the state directory."""
+"""Starts the logs that an engine reads, each once, and keeps what they remember in the state directory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.query.physical import Plan, ScanPlan
 from penstock.state.directory import StateDirectory
 
 
-class Logs:
-    """Starts the logs of streams, each once, and keeps what they want remembered in the state directory."""
+class OpenLogs:
+    """The logs of an engine's streams."""
 
     def __init__(
         self, state: StateDirectory, facts: dict[str, Any], buckets: int, *, leads: bool = True
@@ -24,26 +24,28 @@ class Logs:
                 hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
             )
         self._state, self._facts, self._leads = state, facts, leads
-        self._known, self._reached = dict(facts["logs"]), state.records.last_offsets()
+        self._remembered, self._reached = dict(facts["logs"]), state.records.last_offsets()
         self._started: dict[str, Log] = {}
 
     def start(self, plan: Plan, *, again: bool = False) -> None:
-        """Start the logs of a plan's streams; `again`: also those that are started."""
+        """Start the logs of a plan's streams; `again`: also those that were started."""
         if again:
             self._started.clear()
         for name, scan in plan.scans.items():
             self.start_one(name, scan)
 
     def start_one(self, name: str, scan: ScanPlan) -> None:
-        """Start the log of a stream unless it is. One of its name may have been started for a command that was
-        refused in the end. Who follows starts none: it reads them as the leader does."""
+        """Start the log of a stream, unless it is started. A log of its name may have been started for a command that
+        was refused in the end. A follower starts none: it reads them as the leader does."""
         if self._leads and self._started.get(name) is not scan.stream.log:
-            self._facts["logs"][name] = scan.start_log(self._known.get(name), self._reached.get(name, {}))
+            self._facts["logs"][name] = scan.start_log(
+                self._remembered.get(name), self._reached.get(name, {})
+            )
             self._started[name] = scan.stream.log
             self._state.write_facts(self._facts)
 
     def follow(self, plan: Plan, memory: Mapping[str, Any]) -> None:
-        """Read the logs as the leader does, who remembers this of them."""
+        """Read the logs as the leader does, whose logs remember this."""
         for name, scan in plan.scans.items():
             if name in memory:
                 scan.stream.log.resumed(memory[name])
@@ -56,9 +58,9 @@ class Logs:
         return any(self._started.get(name) is not scan.stream.log for name, scan in plan.scans.items())
 
     def lead(self, plan: Plan, memory: Mapping[str, Any]) -> None:
-        """Begin a life of their own where the followed one's records end; `memory`: what that one remembers, also of
-        logs in epochs that are not carried out here yet."""
+        """Start the logs where the records of the former leader end; `memory`: what its logs remember, also in epochs
+        that this engine has not executed yet."""
         self._leads = True
         self._facts["logs"] = {**memory, **self._facts["logs"]}
-        self._known, self._reached = dict(self._facts["logs"]), self._state.records.last_offsets()
+        self._remembered, self._reached = dict(self._facts["logs"]), self._state.records.last_offsets()
         self.start(plan, again=True)

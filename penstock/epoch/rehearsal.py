@@ -1,13 +1,13 @@
-"""Greeting an executor that has come: it does once, for nothing, what epochs will ask of it.
+"""Rehearses an epoch on a new executor, so that its first real epoch does not wait for what is slow the first time.
 
-Receives the task of the last epoch; hands one for a rehearsal: the same plan over a little of the same input, without
-state, with its slices at the new executor. What the slices write goes to a folder that is removed.
+The task of a rehearsal is that of the last epoch: the same plan over a little of the same input, without state, with
+its slices on the new executor. Its slices write to a directory that is removed.
 
-Why: the first task of an executor starts Python processes, loads modules, unpacks the plan; the first exchange loads
+Why: the first task of an executor starts Python processes, loads modules and unpacks the plan; the first exchange loads
 classes and opens connections in Java. All of it took a second of the first epoch, for which the whole stream waited.
 
-Invariants: nothing of a rehearsal is kept, and nothing reads the state. Users' functions are called once more for
-some events, as they are when a task is repeated.
+Guarantees: a rehearsal has no effect and does not read the state. Users' functions are called once more for some
+events, as they are when a task is repeated.
 """
 
 from __future__ import annotations
@@ -17,59 +17,58 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.epoch.scan import scan
-from penstock.epoch.slice import work
-from penstock.epoch.task import EpochTask, StatePlace
+from penstock.epoch.scan import run_scan
+from penstock.epoch.slice import run_slice
+from penstock.epoch.task import EpochTask, StateLocation
 from penstock.errors import PenstockError
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 
-#: what a rehearsal's cache may hold, in bytes
+#: the size of a rehearsal's cache
 _CACHE_BYTES = 64 << 20
-#: what it reads of a span at most, about
+#: about how much a rehearsal reads of a span at most
 _CHUNK_BYTES = 2 << 20
 
 
-def rehearsal(task: EpochTask, place: ExecutorLocation, cores: int) -> EpochTask:
-    """The epoch once more, with no state: a slice for each core of an executor and, with one bucket, one where the
-    others are, so that data goes both ways between them."""
-    beside = next((seat for seat in task.maps.locations if seat is not None and seat != place), None)
-    seats = [place] * max(cores, 1) + ([beside] if beside is not None else [])
-    buckets = task.maps.buckets
-    owners = [bucket % max(cores, 1) for bucket in range(buckets)]
-    if beside is not None:
-        owners[-1] = len(seats) - 1
+def rehearsal_task(task: EpochTask, place: ExecutorLocation, cores: int) -> EpochTask:
+    """The epoch without state, with a slice for each core of an executor. One bucket is on another executor, so that
+    data goes both ways between them."""
+    other = next((one for one in task.maps.locations if one is not None and one != place), None)
+    places = [place] * max(cores, 1) + ([other] if other is not None else [])
+    owners = [bucket % max(cores, 1) for bucket in range(task.maps.buckets)]
+    if other is not None:
+        owners[-1] = len(places) - 1
     return replace(
         task,
-        maps=BucketMaps(tuple(owners), locations=tuple(seats)),
+        maps=BucketMaps(tuple(owners), locations=tuple(places)),
         collections={},
-        place=replace(task.place, shelf=None),
-        gone=(),
+        location=replace(task.location, spill_directory=None),
+        unused_runs=(),
         flush=frozenset(),
         previous={},
     )
 
 
-def a_little(spans: Sequence[tuple[str, Span]]) -> list[tuple[str, Span]]:
-    """Of every stream the smallest span that has something."""
-    least: dict[str, Span] = {}
+def smallest_spans(spans: Sequence[tuple[str, Span]]) -> list[tuple[str, Span]]:
+    """The smallest span of every stream that is not empty."""
+    smallest: dict[str, Span] = {}
     for stream, span in spans:
-        if span.end > span.start and (stream not in least or _units(span) < _units(least[stream])):
-            least[stream] = span
-    return list(least.items())
+        if span.end > span.start and (stream not in smallest or _size(span) < _size(smallest[stream])):
+            smallest[stream] = span
+    return list(smallest.items())
 
 
-def _units(span: Span) -> int:
+def _size(span: Span) -> int:
     return span.end - span.start
 
 
-def shares_of(task: EpochTask, spans: list[tuple[str, Span]]) -> list[list[tuple[str, Span]]]:
-    """What the scan tasks of a rehearsal read, one for each of its places: who is beside sends, but reads nothing."""
+def rehearsal_shares(task: EpochTask, spans: list[tuple[str, Span]]) -> list[list[tuple[str, Span]]]:
+    """The spans of a rehearsal's scan tasks, one for each of its places. On the other executor they read nothing."""
     return [spans if place == task.maps.locations[0] else [] for place in task.maps.locations]
 
 
-class Beginning(Log):
-    """A log of which a span is its first records only: some are as good for a rehearsal as all."""
+class FirstChunkLog(Log):
+    """A log that reads only the first records of a span, which are enough for a rehearsal."""
 
     def __init__(self, log: Log) -> None:
         self._log, self.unit = log, log.unit
@@ -84,30 +83,30 @@ class Beginning(Log):
         yield from itertools.islice(self._log.read(span, _CHUNK_BYTES), 1)
 
     def describe(self) -> str:
-        return f"the beginning of {self._log.describe()}"
+        return f"the first chunk of {self._log.describe()}"
 
 
-def rehearsed_scan(
+def rehearse_scan(
     task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True
 ) -> Iterator[tuple[int, bytes]]:
     """A scan task that reads a little."""
     scans = {
-        name: replace(plan, stream=replace(plan.stream, log=Beginning(plan.stream.log)))
+        name: replace(plan, stream=replace(plan.stream, log=FirstChunkLog(plan.stream.log)))
         for name, plan in task.plan.scans.items()
     }
     try:
-        yield from scan(replace(task, plan=replace(task.plan, scans=scans)), spans, first=first)
+        yield from run_scan(replace(task, plan=replace(task.plan, scans=scans)), spans, first=first)
     except PenstockError:
-        return  # an epoch will say so
+        return  # an epoch will raise it
 
 
-def rehearsed_slice(
+def rehearse_slice(
     task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]
 ) -> Iterator[tuple[int, bytes]]:
-    """A slice's task whose state is thrown away."""
+    """A slice task whose state is thrown away."""
     with tempfile.TemporaryDirectory(prefix="penstock-rehearsal-", ignore_cleanup_errors=True) as folder:
-        aside = StatePlace(f"{folder}/runs", f"{folder}/cache", _CACHE_BYTES)
+        location = StateLocation(f"{folder}/runs", f"{folder}/cache", _CACHE_BYTES)
         try:
-            yield from work(replace(task, place=aside), level, slice_, incoming)
+            yield from run_slice(replace(task, location=location), level, slice_, incoming)
         except PenstockError:
-            return  # an epoch will say so
+            return  # an epoch will raise it

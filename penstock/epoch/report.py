@@ -1,4 +1,4 @@
-"""What an epoch did, as whoever watches the engine is told."""
+"""Reports what an epoch, and what a run of an engine, did: for rate control, metrics, the elastic loop and people."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from functools import cached_property
 
 import polars as pl
 
-from penstock.epoch.emission_limit import Due
-from penstock.epoch.migration import Moved
-from penstock.epoch.task_work import TaskWork, Work
-from penstock.metrics.epoch import REPLAY_SECONDS, EpochFigures, StageFigures
+from penstock.epoch.emission_limit import PendingEmissions
+from penstock.epoch.migration import MigrationResult
+from penstock.epoch.task_work import StageWork, TaskWork
+from penstock.metrics.epoch import REPLAY_SECONDS, EpochMetrics, StageMetrics
 from penstock.state.bucket_map import BucketMaps
 
-#: the stage that reads the logs
+#: the phase of an epoch that reads the logs
 SCAN = "scan"
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch did, for people and for the rate control.
+    """What an epoch did.
 
-    `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
-    `leaped` counts the silent partitions it is the first to pass over, and those it begins after their beginning;
-    `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
+    `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late.
+    `skipped_partitions` counts the idle partitions that it is the first to skip, and those whose first offsets it
+    skips. `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in
+    place.
     """
 
     epoch: int
@@ -40,47 +41,47 @@ class EpochReport:
     watermark: int | None
     state_bytes: int
     rows: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    #: whether it had been recorded before, whether the sinks were known to have its rows, and were not offered any
+    #: whether it was recorded before; whether the sinks were known to have its rows; and then received none again
     replayed: bool = False
-    told_before: bool = False
-    delivered_before: bool = False
-    #: whether they were offered to sinks that had them, and the rows that sinks took once more, by output
-    offered_again: bool = False
+    already_delivered: bool = False
+    delivery_skipped: bool = False
+    #: whether sinks that were known to have its rows received them again, and the rows that they took, by output
+    redelivered: bool = False
     repeated_rows: Mapping[str, int] = field(default_factory=dict)
-    #: outputs it was left out for, with the rows that were worked out all the same; and those whose state rested
+    #: the outputs that skip it, with the rows they would have had; and the outputs whose own state skips it
     withheld_rows: Mapping[str, int] = field(default_factory=dict)
-    rested: frozenset[str] = frozenset()
-    #: whether some output would have it repeated after a loss
-    to_repeat: bool = True
+    suspended: frozenset[str] = frozenset()
+    #: whether some output needs it to be repeated after a loss
+    needs_replay: bool = True
     #: the last epoch whose state is durable
     durable_epoch: int = -1
-    #: bytes of the runs it wrote, of those that were brought to disk with it, and CPU that the last manifest took
+    #: bytes of the runs it wrote, of the runs copied to disk with it, and CPU time of the last durable manifest
     run_bytes: int = 0
     checkpoint_bytes: int = 0
     manifest_cpu_seconds: float = 0.0
     oldest: int | None = None
     newest: int | None = None
     committed_at: float = 0.0
-    leaped: int = 0
-    #: that of each stream; `watermark` is the least of them
+    skipped_partitions: int = 0
+    #: the watermark of each stream; `watermark` is the least of them
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
-    #: what the time of each stream has yet to decide, and did
-    due: Mapping[str, Due] = field(default_factory=dict)
-    #: what each task did, and each sub-query
+    #: what the watermark of each stream has yet to decide
+    pending: Mapping[str, PendingEmissions] = field(default_factory=dict)
+    #: what each task did, and each stage
     tasks: tuple[TaskWork, ...] = ()
-    work: Mapping[str, Work] = field(default_factory=dict)
-    #: the maps it ran with, and the move of buckets that came into force with it
+    work: Mapping[str, StageWork] = field(default_factory=dict)
+    #: the bucket maps it ran with, and the migration that came into force with it
     maps: BucketMaps | None = None
-    moved: Moved | None = None
+    migration: MigrationResult | None = None
 
     @cached_property
-    def figures(self) -> EpochFigures:
+    def metrics(self) -> EpochMetrics:
         """The epoch in numbers, without its rows."""
         rows = {name: frame.height for name, frame in self.rows.items() if frame.height}
         replay = self.newest is not None and self.committed_at - self.newest / 1e6 > REPLAY_SECONDS
-        until = {} if replay else {name: _until(self.rows[name], self.newest) for name in rows}
+        until = {} if replay else {name: _results_until(self.rows[name], self.newest) for name in rows}
         stages = {
-            name: StageFigures(
+            name: StageMetrics(
                 work.rows, work.bytes, work.seconds, max(work.seconds_by_slice.values(), default=0.0)
             )
             for name, work in self.work.items()
@@ -91,9 +92,9 @@ class EpochReport:
             executors[task.executor] = busy + task.seconds, cpu + task.cpu_seconds
         if scans := [task for task in self.tasks if task.stage == SCAN]:
             seconds = [task.seconds for task in scans]
-            stages[SCAN] = StageFigures(sum(task.rows for task in scans), 0, sum(seconds), max(seconds))
-        return EpochFigures(
-            **{name: getattr(self, name) for name in _ALIKE},
+            stages[SCAN] = StageMetrics(sum(task.rows for task in scans), 0, sum(seconds), max(seconds))
+        return EpochMetrics(
+            **{name: getattr(self, name) for name in _SHARED_FIELDS},
             stages=stages,
             executors=executors,
             rows=rows,
@@ -101,22 +102,45 @@ class EpochReport:
         )
 
 
-#: fields that a report and its figures have alike
-_ALIKE = tuple(
+#: fields that a report and its metrics share
+_SHARED_FIELDS = tuple(
     one.name
-    for one in fields(EpochFigures)
+    for one in fields(EpochMetrics)
     if one.name in EpochReport.__dataclass_fields__ and one.name != "rows"
 )
 
 
-def _until(rows: pl.DataFrame, newest: int | None) -> float | None:
+def _results_until(rows: pl.DataFrame, newest: int | None) -> float | None:
     """The event time, in seconds, up to which rows are results: the end of their last window, but no later than the
     newest event."""
-    known = math.inf if newest is None else newest / 1e6
+    newest_seconds = math.inf if newest is None else newest / 1e6
     for name in ("as_of", "window_end"):
         column = rows.get_column(name, default=None)
-        ends = None if column is None else column.max()
-        if isinstance(ends, datetime):
-            instant = ends if ends.tzinfo is not None else ends.replace(tzinfo=UTC)
-            return min(instant.timestamp(), known)
-    return None if newest is None else known
+        end = None if column is None else column.max()
+        if isinstance(end, datetime):
+            instant = end if end.tzinfo is not None else end.replace(tzinfo=UTC)
+            return min(instant.timestamp(), newest_seconds)
+    return None if newest is None else newest_seconds
+
+
+@dataclass
+class RunSummary:
+    """What a run of an engine did."""
+
+    epochs: int = 0
+    events: int = 0
+    late: int = 0
+    skipped_partitions: int = 0
+    bad: int = 0
+    seconds: float = 0.0
+    first_epoch: int | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    def add(self, report: EpochReport) -> None:
+        """Add an epoch."""
+        self.epochs += 1
+        self.events += report.events
+        self.late += report.late
+        self.skipped_partitions += report.skipped_partitions
+        self.bad += report.bad
+        self.first_epoch = report.epoch if self.first_epoch is None else self.first_epoch

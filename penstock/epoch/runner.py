@@ -1,15 +1,13 @@
-"""One epoch, as the driver executes it: record, scan and slices, gather, sinks, manifest.
+"""Executes one epoch on the driver: record, stages, gather, delivery, commit.
 
-Receives the spans that admission has fixed; hands the sinks their rows and the state directory its next manifest.
-
-Invariants:
-- The epoch record is written before anything runs, and an epoch that has one is repeated as recorded.
-- Sinks are written before the manifest. Both are idempotent by epoch, so the epoch can be repeated from any point in
-  between. With its manifest an epoch is over: the next start continues after the newest manifest.
-- Where not every epoch's manifest is durable, the record of the next epoch says that the sinks have this one: it is
-  written after they took it. So an epoch that is repeated, and is not the last recorded, is not delivered again.
-- Records, manifests and sinks take nothing from an engine once one of a higher generation has taken over. The fence,
-  looked at before each write, only tells such an engine early.
+Guarantees:
+- The epoch record is durable before anything executes, and an epoch that has one is repeated as recorded.
+- Sinks have an epoch before its manifest is in place. Both are idempotent by epoch, so an epoch can be repeated from
+  any point in between. With its manifest an epoch is over: the next start continues after the newest manifest.
+- Where not every epoch has a durable manifest, the record of the next epoch shows that the sinks have this one, since
+  it is written after delivery. So an epoch that is repeated and is not the last recorded one is not delivered again.
+- Records, manifests and sinks refuse an engine of a lower generation. Looking at the fence before each write only
+  tells such an engine early.
 """
 
 from __future__ import annotations
@@ -20,28 +18,32 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from penstock.catalogue.program import Program
-from penstock.epoch.checkpoint_interval import Interval
-from penstock.epoch.delivery import Outlet
-from penstock.epoch.gather import Gathered, gathered
-from penstock.epoch.job_failures import JobsFailed
-from penstock.epoch.job_shares import JobShares
+from penstock.epoch.checkpoint import Checkpoints
+from penstock.epoch.delivery import Delivery
+from penstock.epoch.gather import EpochResult, gather_epoch
+from penstock.epoch.job_failures import JobsFailed, JobShares
 from penstock.epoch.kill_points import reached
-from penstock.epoch.migration import Change, Moved, Moves
-from penstock.epoch.migration_cost import Rules
-from penstock.epoch.recovery_actions import Fates, answers_kept, offer
-from penstock.epoch.rehearsal import a_little, rehearsal
+from penstock.epoch.migration import MapChange, MigrationResult, Migrations
+from penstock.epoch.migration_cost import MigrationRules
+from penstock.epoch.recovery_actions import (
+    DeliveryPlan,
+    RecoveryActions,
+    keep_last_results,
+    plan_delivery,
+)
+from penstock.epoch.rehearsal import rehearsal_task, smallest_spans
 from penstock.epoch.report import EpochReport
-from penstock.epoch.skipped_partitions import as_aside, begun_late, leaps
-from penstock.epoch.stages import Stages, dealt
-from penstock.epoch.task import EpochTask, StatePlace
-from penstock.epoch.task_work import tasks_of, work_of
-from penstock.epoch.watermark import introduced
+from penstock.epoch.skipped_partitions import late_starts, newly_skipped, skipped_rows
+from penstock.epoch.stages import Stages, share_spans
+from penstock.epoch.task import EpochTask, StateLocation
+from penstock.epoch.task_work import list_tasks, sum_stage_work
+from penstock.epoch.watermark import add_partitions
 from penstock.errors import InternalError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
@@ -52,20 +54,18 @@ from penstock.state.epoch_record import EpochRecord, Offset, Progress
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 
-__all__ = ["EpochReport", "EpochRunner", "Shape"]
+__all__ = ["EpochReport", "EpochRunner", "RunnerSettings", "Shape"]
 
 _LOG = logging.getLogger(__name__)
-
-
-#: of how much state, in bytes, an epoch may be one task though slices have places, away from which all is to be read
-SMALL_STATE = 16_000_000
-#: as often does an executor that has come rehearse: Java is slow the first time, and not yet quick the second
+#: with state of up to so many bytes an epoch may be one task although slices are placed: that task has to read it all
+SMALL_STATE_BYTES = 16_000_000
+#: how often a new executor rehearses: Java is slow the first time, and not yet quick the second
 REHEARSALS = 3
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How work is cut: tasks of the scan, slices of the slice stages at first, buckets of the state.
+    """How work is cut: tasks of the scan, slices at first, buckets of the state.
 
     An epoch of up to `small_bytes` (or a 200th as many records) is one task that does everything.
     """
@@ -75,103 +75,144 @@ class Shape:
     buckets: int
     small_bytes: int = 0
 
-    def scan_tasks_at(self, maps: BucketMaps) -> int:
-        """How many tasks scan: one for each slice that has a place, since that is a core."""
+    def scan_task_count(self, maps: BucketMaps) -> int:
+        """How many tasks scan: one for each slice that is placed, since that is a core."""
         return sum(place is not None for place in maps.locations) or self.scan_tasks
 
-    def small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
+    def is_small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
         """Whether an epoch of these spans is one task."""
         logs = {name: scans[name].stream.log for name, _ in spans}
         load = sum(logs[n].units(s.partition, s.start, s.end) * logs[n].unit_bytes for n, s in spans)
         return bool(self.small_bytes) and load <= self.small_bytes
 
 
+@dataclass(frozen=True)
+class RunnerSettings:
+    """How epochs are executed."""
+
+    shape: Shape
+    location: StateLocation
+    #: how long a job's own code may take in a task, in seconds; 0 for no limit
+    job_seconds: float = 0.0
+    migration_rules: MigrationRules = field(default_factory=MigrationRules)
+    #: how much of epochs each job may take
+    job_shares: JobShares = field(default_factory=lambda: JobShares(0.0, 1.0))
+    checkpoint_every: int = 1
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """An epoch under way, after its stages."""
+
+    record: EpochRecord
+    plan: Plan
+    result: EpochResult
+    delivery: DeliveryPlan
+    #: whether it was recorded before; and whether the sinks are known to have it
+    replayed: bool
+    already_delivered: bool
+    needs_replay: bool
+    #: the outputs that skip it
+    skipped: frozenset[str]
+    started: float
+
+    @property
+    def epoch(self) -> int:
+        return self.record.end.epoch
+
+    @property
+    def delivery_skipped(self) -> bool:
+        """Whether sinks have it and receive nothing again."""
+        return self.already_delivered and not self.delivery.redelivers
+
+
 class EpochRunner:
-    """Carries out epochs, one after the other."""
+    """Executes epochs, one after the other."""
 
     def __init__(
         self,
         stages: Stages,
         program: Program,
         state: StateDirectory,
-        shape: Shape,
-        place: StatePlace,
-        job_seconds: float = 0.0,
-        rules: Rules | None = None,
-        shares: JobShares | None = None,
+        settings: RunnerSettings,
+        *,
         fence: Fence | None = None,
-        outlet: Outlet | None = None,
-        checkpoint_every: int = 1,
-        fates: Fates | None = None,
+        delivery: Delivery | None = None,
+        recovery: RecoveryActions | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
         self._state = state
-        self._shape = shape
-        self._place = place
-        self._job_seconds = job_seconds
+        self._shape, self._location = settings.shape, settings.location
+        self._job_seconds = settings.job_seconds
         #: how much of epochs jobs have taken so far
-        self.shares = shares or JobShares(0.0, 1.0)
-        #: looked at before each write; None for one that follows, or has no lease
+        self.shares = settings.job_shares
+        #: checked before each write; None for an engine that follows, or has no lease
         self.fence = fence
-        self.outlet = outlet or Outlet(lambda: state.generation, state.path)
-        #: when the state is made durable
-        self.interval = Interval(state, place.memory, checkpoint_every)
-        self.fates = fates or Fates()
-        if self.fates.begin is not None:
-            self.interval.manifest = self.fates.begin
-        self._gone: tuple[str, ...] = ()
-        #: the last epoch that read something: what it was, and what it read
+        self._delivery = delivery or Delivery(lambda: state.generation, state.path)
+        self.checkpoints = Checkpoints(state, self._location.memory, settings.checkpoint_every)
+        self._recovery = recovery or RecoveryActions()
+        if self._recovery.initial is not None:
+            self.checkpoints.manifest = self._recovery.initial
+        self._unused_runs: tuple[str, ...] = ()
+        #: the last epoch that read something: its task, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
-        maps = replace(even_maps(shape.buckets, shape.slices), version=1 + state.records.last_maps_version())
-        self._moves = Moves(maps, stages, place, rules)
+        maps = even_maps(self._shape.buckets, self._shape.slices)
+        self._migrations = Migrations(
+            replace(maps, version=1 + state.records.last_maps_version()),
+            stages,
+            self._location,
+            settings.migration_rules,
+        )
 
     @property
     def manifest(self) -> Manifest:
         """The state after the last committed epoch."""
-        return self.interval.manifest
+        return self.checkpoints.manifest
 
     @property
     def maps(self) -> BucketMaps:
         """The bucket maps in force."""
-        return self._moves.maps
+        return self._migrations.maps
 
-    def remap(self, change: Change) -> Future[Moved]:
-        """Have the maps changed between two epochs to come. May be called from any thread."""
-        return self._moves.ask(change)
+    def remap(self, change: MapChange) -> Future[MigrationResult]:
+        """Request other bucket maps, which come into force between two later epochs. From any thread."""
+        return self._migrations.request(change)
 
-    def greet(
-        self, place: ExecutorLocation, cores: int = 1, there: Callable[[], bool] = lambda: True
+    def reslice(self, slices: int) -> None:
+        """From the next epoch on, assign all buckets evenly to so many slices."""
+        self._migrations.reset(even_maps(self._shape.buckets, slices, self._migrations.maps.locations))
+
+    def warm_up(
+        self, place: ExecutorLocation, cores: int = 1, is_alive: Callable[[], bool] = lambda: True
     ) -> None:
-        """Have an executor that has just come load what tasks need, and rehearse an epoch, so that its first real one
-        is like any other; as long as it is there: tasks for one that has died wait many seconds for it. From any
-        thread, while epochs go on."""
-        if there():
-            self._stages.warm(self._place, {place: ()})
-        for _ in range(REHEARSALS):
-            if self._last is None or not there():
-                return
-            began, (task, spans) = time.perf_counter(), self._last
-            self._stages.rehearse(rehearsal(task, place, cores), a_little(spans))
-            _LOG.info("%s has rehearsed in %.2f s", place, time.perf_counter() - began)
+        """Have a new executor load what tasks need, and rehearse an epoch, so that its first real one is no slower.
 
-    def resliced(self, slices: int) -> None:
-        """From the next epoch on, deal all buckets out evenly over so many slices."""
-        self._moves.reset(even_maps(self._shape.buckets, slices, self._moves.maps.locations))
+        From any thread, while epochs continue. Stops when the executor is gone: a task for one that died waits for many
+        seconds.
+        """
+        if is_alive():
+            self._stages.warm(self._location, {place: ()})
+        for _ in range(REHEARSALS):
+            if self._last is None or not is_alive():
+                return
+            started, (task, spans) = time.perf_counter(), self._last
+            self._stages.rehearse(rehearsal_task(task, place, cores), smallest_spans(spans))
+            _LOG.info("%s has rehearsed in %.2f s", place, time.perf_counter() - started)
 
     def close(self) -> None:
-        """No epoch comes any more: moves that wait or are under way are given up."""
-        self._moves.close()
+        """No more epochs: cancel migrations that wait or are under way."""
+        self._migrations.close()
 
     def checkpoint(self) -> None:
-        """The run ends as it should: what is in memory only is made durable."""
-        if self.interval.in_memory:
-            self._may_write()
-            self.interval.checkpoint()
+        """Make the state durable that is in memory only, at the end of a run."""
+        if self.checkpoints.can_defer:
+            self._check_fence()
+            self.checkpoints.checkpoint()
 
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
-        """Execute an epoch."""
-        began = time.perf_counter()
+        """Execute an epoch: the events between two offsets."""
+        started = time.perf_counter()
         reached("planned", epoch)
         if epoch != self.manifest.epoch + 1:
             raise InternalError(
@@ -180,16 +221,33 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
-        planned = self._program.plan(end.commands, self._program.failures(epoch, end.commands))
-        maps = self._moves.before(epoch, planned, self.manifest)
-        to_repeat = not self.fates.all_lose([planned])
-        self._may_write()
+        execution = self._execute(epoch, start, end, started)
+        reached("gathered", epoch)
+        repeated_rows = self._deliver(execution)
+        reached("delivered", epoch)
+        self._commit(execution)
+        reached("committed", epoch)
+        self._pause_expensive_jobs(execution, time.perf_counter() - started)
+        return self._report(execution, repeated_rows)
+
+    def _execute(self, epoch: int, start: Offset, end: Offset, started: float) -> _Execution:
+        """Record an epoch and execute its stages."""
+        plan = self._program.plan(end.commands, self._program.failures(epoch, end.commands))
+        maps = self._migrations.start_epoch(epoch, plan, self.manifest)
+        needs_replay = not self._recovery.all_skip([plan])
+        self._check_fence()
         replayed = self._state.records.read(epoch) is not None
-        record = self._state.records.write(epoch, self._record(start, end, maps, to_repeat=to_repeat))
-        in_memory = record.checkpoint_interval is not None
-        told_before = replayed and in_memory and self._state.records.read(epoch + 1) is not None
-        told_before &= epoch > self._state.former_query_last_epoch
-        lost = self.fates.lose(epoch, planned)
+        record = self._state.records.write(
+            epoch, self._new_record(start, end, maps, needs_replay=needs_replay)
+        )
+        can_defer = record.checkpoint_interval is not None
+        already_delivered = (
+            replayed
+            and can_defer
+            and self._state.records.read(epoch + 1) is not None
+            and epoch > self._state.former_query_last_epoch
+        )
+        skipped = self._recovery.skipped_outputs(epoch, plan)
         if (record.start, record.end) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
@@ -198,73 +256,24 @@ class EpochRunner:
                 hint="Another engine has written to this state directory. Stop both, and start one of them again.",
             )
         reached("recorded", epoch)
-        spans = list(record.spans)
-        plan, result = self._carried_out(epoch, record, spans, maps, self.fates.rest(epoch, planned))
-        offered = offer(result.rows, self.fates, planned, lost, told_before)
-        reached("gathered", epoch)
-        self._may_write()
-        aside = [part for part in (result.aside, as_aside(start, end)) if part is not None]
-        put_aside = pl.concat(aside) if aside else None
-        taken: Mapping[str, int] = {}
-        if not told_before or offered.again:
-            taken = self.outlet.take(epoch, plan, offered.rows, None if told_before else put_aside)
-        self._program.keep_results(epoch, end.commands, offered.kept, result.last)
-        reached("delivered", epoch)
-        self._may_write()
-        self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))
-        if lost and epoch == self.fates.through:
-            self.interval.checkpoint()
-        self._forget(self._gone)
-        reached("committed", epoch)
-        self._share(plan, result, end.commands, time.perf_counter() - began)
-        units: dict[str, int] = {}
-        for stream, span in spans:
-            log = plan.scans[stream].stream.log if stream in plan.scans else None
-            read = log.units(span.partition, span.start, span.end) if log else span.end - span.start
-            units[stream] = units.get(stream, 0) + read
-        marks = {name: stream.watermark for name, stream in result.manifest.streams.items()}
-        watermark = min((mark for mark in marks.values() if mark is not None), default=None)
-        seconds = time.perf_counter() - began
-        return EpochReport(
-            epoch=epoch,
-            events=result.total("events"),
-            bytes=result.total("bytes"),
-            late=result.total("late"),
-            bad=result.total("bad"),
-            seconds=seconds,
-            stage_seconds=result.stage_seconds(),
-            units=units,
-            watermark=watermark,
-            watermarks=marks,
-            due=result.due,
-            state_bytes=result.manifest.state_bytes(),
-            rows={name: rows for name, rows in result.rows.items() if name not in lost},
+        suspended = self._recovery.suspended_outputs(epoch, plan)
+        executed_plan, result = self._run_stages(epoch, record, maps, suspended)
+        delivery = plan_delivery(result.rows, self._recovery, plan, skipped, already_delivered)
+        return _Execution(
+            record,
+            executed_plan,
+            result,
+            delivery,
             replayed=replayed,
-            told_before=told_before,
-            delivered_before=told_before and not offered.again,
-            offered_again=offered.again,
-            repeated_rows=taken if told_before else {},
-            withheld_rows=offered.withheld,
-            rested=plan.rested,
-            to_repeat=to_repeat,
-            durable_epoch=self.interval.durable_epoch,
-            run_bytes=result.run_bytes(),
-            checkpoint_bytes=self.interval.copied_bytes if self.interval.durable_epoch == epoch else 0,
-            manifest_cpu_seconds=self.interval.cpu_seconds,
-            oldest=result.oldest,
-            newest=result.newest,
-            committed_at=time.time(),
-            tasks=tasks_of(result.reports),
-            work=work_of(result.slices, plan, result.maps, result.manifest.collections),
-            maps=result.maps,
-            moved=self._moves.after(seconds, watermark),
-            leaped=len(leaps(start, end)) + len(begun_late(end)),
+            already_delivered=already_delivered,
+            needs_replay=needs_replay,
+            skipped=skipped,
+            started=started,
         )
 
-    def _record(self, start: Offset, end: Offset, maps: BucketMaps, *, to_repeat: bool) -> EpochRecord:
-        """What is to be recorded of an epoch."""
+    def _new_record(self, start: Offset, end: Offset, maps: BucketMaps, *, needs_replay: bool) -> EpochRecord:
         before = None
-        if not to_repeat:  # so that nothing is told twice when epochs are left out
+        if not needs_replay:  # so that nothing is emitted twice if a recovery skips the epoch
             watermarks = {name: stream.late_before for name, stream in self.manifest.streams.items()}
             before = Progress(watermarks, self.manifest.counters)
         return EpochRecord(
@@ -273,84 +282,45 @@ class EpochRunner:
             slices=maps.slices,
             buckets=self._shape.buckets,
             maps=maps,
-            checkpoint_interval=self.interval.every if self.interval.in_memory else None,
+            checkpoint_interval=self.checkpoints.every if self.checkpoints.can_defer else None,
             before=before,
         )
 
-    def _carried_out(
-        self,
-        epoch: int,
-        record: EpochRecord,
-        spans: list[tuple[str, Span]],
-        maps: BucketMaps,
-        resting: frozenset[str],
-    ) -> tuple[Plan, Gathered]:
-        """The epoch's stages; again without the jobs that failed alone, if some did."""
+    def _run_stages(
+        self, epoch: int, record: EpochRecord, maps: BucketMaps, suspended: frozenset[str]
+    ) -> tuple[Plan, EpochResult]:
+        """Execute the stages; again without the jobs that fail alone, if some do."""
         commands = record.commands
         while True:
-            plan = self._program.plan(commands, self._program.failures(epoch, commands), resting)
-            wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
-            one_task = self._shape.small(wanted, plan.scans) and self._may_be_one_task(maps)
-            task = self._task(epoch, plan, record, even_maps(maps.buckets, 1) if one_task else maps)
+            plan = self._program.plan(commands, self._program.failures(epoch, commands), suspended)
+            spans = [(stream, span) for stream, span in record.spans if stream in plan.scans]
+            is_one_task = self._shape.is_small(spans, plan.scans) and self._can_be_one_task(maps)
+            task = self._task(epoch, plan, record, even_maps(maps.buckets, 1) if is_one_task else maps)
             try:
-                tasks = 1 if one_task else self._shape.scan_tasks_at(maps)
-                sent = self._stages.run(task, dealt(wanted, tasks))
-                self._last = (task, wanted) if wanted else self._last
-                return plan, gathered(task, self.manifest, sent)
+                scan_tasks = 1 if is_one_task else self._shape.scan_task_count(maps)
+                messages = self._stages.run(task, share_spans(spans, scan_tasks))
+                self._last = (task, spans) if spans else self._last
+                return plan, gather_epoch(task, self.manifest, messages)
             except JobsFailed as failed:
-                self._may_write()
+                self._check_fence()
                 self._program.record_failures(epoch, commands, failed.errors)
             finally:
-                if self._place.shelf is not None:
-                    shutil.rmtree(self._place.shelf, ignore_errors=True)
+                if self._location.spill_directory is not None:
+                    shutil.rmtree(self._location.spill_directory, ignore_errors=True)
 
-    def _may_be_one_task(self, maps: BucketMaps) -> bool:
-        """Whether all state can be read by one task without bringing much from one executor to another."""
-        return len(set(maps.locations)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE
-
-    def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
-        """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
-        the decision is a command, which is."""
-        names = {output.job: output.name for output in plan.outputs.values() if output.job is not None}
-        self.shares, over = self.shares.after(result.job_seconds(), seconds, names)
-        if over:
-            self._program.pause_jobs(commands, over)
-
-    def recycle(self, keep: int) -> None:
-        """Remove manifests beyond the newest `keep` and the runs nobody needs; logs and commands may forget what is
-        behind."""
-        self._may_write()
-        self._forget(self._state.recycle(keep))
-        oldest = min(self._state.manifests.epochs(), default=0)
-        end = self._state.records.read_end(oldest)
-        if end is None:
-            return
-        if oldest:  # after epoch 0 one can go back to the beginning
-            self._program.forget_commands_before(end.commands)
-        for name, scan in self._program.plan(self._program.commands).scans.items():
-            if name in end.at:
-                scan.stream.log.prune(end.at[name])
-
-    def _may_write(self) -> None:
-        if self.fence is not None:
-            self.fence.check()
-
-    def _forget(self, runs: Iterable[str]) -> None:
-        """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
-        if self._place.cache is not None:
-            cache = HostCache(Path(self._place.cache), self._place.cache_bytes)
-            for part in cache.executor_caches() if self._place.apart else (cache,):
-                part.forget(*runs)
+    def _can_be_one_task(self, maps: BucketMaps) -> bool:
+        """Whether one task can read all state without bringing much from one executor to another."""
+        return len(set(maps.locations)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE_BYTES
 
     def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: BucketMaps) -> EpochTask:
         end = record.end
         streams: dict[str, StreamTime] = {}
-        known_ones = [p for s in self.manifest.streams.values() for p in s.partitions.values()]
-        ordinal = 1 + max((partition.ordinal for partition in known_ones), default=-1)
+        partitions = [p for s in self.manifest.streams.values() for p in s.partitions.values()]
+        ordinal = 1 + max((partition.ordinal for partition in partitions), default=-1)
         for name in plan.scans:
-            known = self.manifest.streams.get(name, StreamTime())
-            streams[name] = introduced(known, list(end.at.get(name, {})), ordinal)
-            ordinal += len(streams[name].partitions) - len(known.partitions)
+            before = self.manifest.streams.get(name, StreamTime())
+            streams[name] = add_partitions(before, list(end.at.get(name, {})), ordinal)
+            ordinal += len(streams[name].partitions) - len(before.partitions)
         return EpochTask(
             plan=plan,
             epoch=epoch,
@@ -362,10 +332,115 @@ class EpochRunner:
             admitted_at=end.admitted_at,
             collections=self.manifest.collections,
             maps=maps,
-            place=self._place,
+            location=self._location,
             engine_pid=os.getpid(),
             flush=self._program.flushed_jobs(record.start.commands, end.commands),
             previous=self._program.previous_rows(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
-            gone=self._gone,
+            unused_runs=self._unused_runs,
         )
+
+    def _deliver(self, execution: _Execution) -> Mapping[str, int]:
+        """Deliver an epoch, unless the sinks have it; returns the rows that they have taken once more, by output."""
+        self._check_fence()
+        record, delivery = execution.record, execution.delivery
+        taken: Mapping[str, int] = {}
+        if not execution.delivery_skipped:
+            parts = (execution.result.side_output, skipped_rows(record.start, record.end))
+            frames = [] if execution.already_delivered else [part for part in parts if part is not None]
+            side_output = pl.concat(frames) if frames else None
+            taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
+        self._program.keep_results(execution.epoch, record.commands, delivery.to_keep, execution.result.last)
+        return taken if execution.already_delivered else {}
+
+    def _commit(self, execution: _Execution) -> None:
+        """Commit the state after an epoch."""
+        self._check_fence()
+        skipped = execution.skipped
+        manifest = keep_last_results(self.manifest, execution.result.manifest, skipped)
+        self._unused_runs = self.checkpoints.commit(manifest)
+        if skipped and execution.epoch == self._recovery.last_epoch:
+            self.checkpoints.checkpoint()
+        self._drop_cached(self._unused_runs)
+
+    def _pause_expensive_jobs(self, execution: _Execution, seconds: float) -> None:
+        """Pause jobs that take more than their share. Measurements differ when an epoch is repeated; the decision is a
+        command, which does not."""
+        outputs = execution.plan.outputs.values()
+        names = {output.job: output.name for output in outputs if output.job is not None}
+        self.shares, errors = self.shares.after(execution.result.job_seconds(), seconds, names)
+        if errors:
+            self._program.pause_jobs(execution.record.commands, errors)
+
+    def _report(self, execution: _Execution, repeated_rows: Mapping[str, int]) -> EpochReport:
+        record, plan, result = execution.record, execution.plan, execution.result
+        units: dict[str, int] = {}
+        for stream, span in record.spans:
+            log = plan.scans[stream].stream.log if stream in plan.scans else None
+            read = log.units(span.partition, span.start, span.end) if log else span.end - span.start
+            units[stream] = units.get(stream, 0) + read
+        watermarks = {name: stream.watermark for name, stream in result.manifest.streams.items()}
+        watermark = min((mark for mark in watermarks.values() if mark is not None), default=None)
+        seconds = time.perf_counter() - execution.started
+        is_durable = self.checkpoints.durable_epoch == execution.epoch
+        return EpochReport(
+            epoch=execution.epoch,
+            events=result.count("events"),
+            bytes=result.count("bytes"),
+            late=result.count("late"),
+            bad=result.count("bad"),
+            seconds=seconds,
+            stage_seconds=result.stage_seconds(),
+            units=units,
+            watermark=watermark,
+            watermarks=watermarks,
+            pending=result.pending,
+            state_bytes=result.manifest.state_bytes(),
+            rows={name: rows for name, rows in result.rows.items() if name not in execution.skipped},
+            replayed=execution.replayed,
+            already_delivered=execution.already_delivered,
+            delivery_skipped=execution.delivery_skipped,
+            redelivered=execution.delivery.redelivers,
+            repeated_rows=repeated_rows,
+            withheld_rows=execution.delivery.withheld_rows,
+            suspended=plan.idle_outputs,
+            needs_replay=execution.needs_replay,
+            durable_epoch=self.checkpoints.durable_epoch,
+            run_bytes=result.run_bytes(),
+            checkpoint_bytes=self.checkpoints.copied_bytes if is_durable else 0,
+            manifest_cpu_seconds=self.checkpoints.cpu_seconds,
+            oldest=result.oldest,
+            newest=result.newest,
+            committed_at=time.time(),
+            tasks=list_tasks(result.reports),
+            work=sum_stage_work(result.slices, plan, result.maps, result.manifest.collections),
+            maps=result.maps,
+            migration=self._migrations.finish_epoch(seconds, watermark),
+            skipped_partitions=len(newly_skipped(record.start, record.end)) + len(late_starts(record.end)),
+        )
+
+    def recycle(self, keep: int) -> None:
+        """Remove manifests beyond the newest `keep`, and the runs that nobody needs; have logs and the program forget
+        what is before them."""
+        self._check_fence()
+        self._drop_cached(self._state.recycle(keep))
+        oldest = min(self._state.manifests.epochs(), default=0)
+        end = self._state.records.read_end(oldest)
+        if end is None:
+            return
+        if oldest:  # after epoch 0 a rollback can still go back to the start
+            self._program.forget_commands_before(end.commands)
+        for name, scan in self._program.plan(self._program.commands).scans.items():
+            if name in end.at:
+                scan.stream.log.prune(end.at[name])
+
+    def _check_fence(self) -> None:
+        if self.fence is not None:
+            self.fence.check()
+
+    def _drop_cached(self, runs: Iterable[str]) -> None:
+        """Drop runs from the host's cache that no later epoch reads; one that is rolled back to may."""
+        if self._location.cache is not None:
+            cache = HostCache(Path(self._location.cache), self._location.cache_bytes)
+            for part in cache.executor_caches() if self._location.cache_per_executor else (cache,):
+                part.forget(*runs)

@@ -1,8 +1,8 @@
-"""The scan stage: a task reads its spans' raw bytes, decodes them once, runs the first steps of every job and
-reduces what can be reduced before it travels.
+"""Scans the log: a task reads the raw bytes of its spans, decodes them once, applies the first steps of every job and
+reduces rows before the exchange.
 
-Receives spans (never data) from the driver; hands addressed messages: rows for the slices of each edge, the
-highest event time of each partition to every slice, and to the driver what was put aside and counted.
+A task receives spans, never data. It sends rows to the slices of each edge, the highest event time of each partition to
+every slice, and to the driver its counts, dead letters and late events.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import ROW
-from penstock.epoch.executor_identity import memory, whereabouts
-from penstock.epoch.job_failures import Failures
-from penstock.epoch.message import Aside, ScanReport, Times
-from penstock.epoch.task import EpochTask, addressed
-from penstock.epoch.template_groups import Told, best, chosen, prepared, read_by, results
+from penstock.epoch.executor_identity import current_executor, measure_memory
+from penstock.epoch.job_failures import JobFailures
+from penstock.epoch.message import ScanReport, SideOutput, Times
+from penstock.epoch.task import EpochTask, route_rows
+from penstock.epoch.template_groups import (
+    JobRows,
+    apply_job_steps,
+    prepare_rows,
+    rank_rows,
+    route_to_readers,
+    select_job_events,
+)
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
@@ -28,16 +35,26 @@ from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import ScanPlan
 from penstock.state.ipc import from_stream
 
-#: how many rows put aside per chunk of input are kept word for word; all are counted
-KEPT_ASIDE = 1_000
-#: how many events jobs choose among at a time: enough that what is done once a job and batch does not count
-MOST_CHOSEN = 200_000
+#: how many dead letters and late events of a chunk are kept word for word; all are counted
+MOST_KEPT_ROWS = 1_000
+#: how many events jobs select from at a time: enough that the work per job and batch does not count
+SELECTION_ROWS = 200_000
+#: columns of dead letters, late events and skipped spans; `why` is `dead`, `late` or `leaped`
+SIDE_OUTPUT_SCHEMA = {
+    "stream": pl.String,
+    "why": pl.String,
+    "partition": pl.String,
+    "offset": pl.Int64,
+    "reason": pl.String,
+    "raw": pl.String,
+}
 
 
 @dataclass
-class _Sums:
-    """What a scan task counts and collects."""
+class _Scan:
+    """A scan task: its counts so far, and the rows that it will send."""
 
+    task: EpochTask
     events: int = 0
     bytes: int = 0
     late: int = 0
@@ -46,21 +63,21 @@ class _Sums:
     #: the event times of the oldest and the newest event that is not late
     oldest: int | None = None
     newest: int | None = None
-    aside: list[pl.DataFrame] = field(default_factory=list)
-    #: prepared rows, by the edge they go by
+    side_output: list[pl.DataFrame] = field(default_factory=list)
+    #: prepared rows, by edge
     frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
-    #: events of which jobs choose theirs, by source
-    selections: dict[EdgeSource, list[pl.DataFrame]] = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
-    failures: Failures = field(default_factory=Failures)
+    #: events from which jobs of template groups select theirs, by source
+    unselected: dict[EdgeSource, list[pl.DataFrame]] = field(default_factory=dict)
+    job_rows: JobRows = field(default_factory=JobRows)
+    failures: JobFailures = field(default_factory=JobFailures)
 
     def report(self, seconds: float, cpu_seconds: float) -> ScanReport:
         return ScanReport(
             seconds,
             cpu_seconds,
-            whereabouts().executor,
-            memory(),
-            self.failures.kept(),
+            current_executor().executor,
+            measure_memory(),
+            self.failures.job_seconds(),
             self.events,
             self.bytes,
             self.late,
@@ -70,118 +87,115 @@ class _Sums:
         )
 
 
-def scan(
+def run_scan(
     task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True
 ) -> Iterator[tuple[int, bytes]]:
-    """One scan task's work: `spans` are (stream, span). The `first` task also takes what jobs told before."""
-    began, cpu_began, sums = time.perf_counter(), time.thread_time(), _Sums()
+    """Scan `spans`, pairs of (stream, span). The `first` task also reads what jobs emitted in the epoch before."""
+    started, cpu_started, scan = time.perf_counter(), time.thread_time(), _Scan(task)
     for job, rows in task.previous.items() if first else ():
-        _told_before(task, job, from_stream(rows), sums)
+        _add_previous(scan, job, from_stream(rows))
     for stream, span in spans:
-        _scan_span(task, task.plan.scans[stream], span, sums)
-    for source in list(sums.selections):
-        _choose(task, source, sums)
-    yield from ((0, data) for data in sums.told.messages())
-    yield from ((0, data) for data in sums.failures.messages())
+        _scan_span(scan, task.plan.scans[stream], span)
+    for source in list(scan.unselected):
+        _select(scan, source)
+    yield from ((0, data) for data in scan.job_rows.messages())
+    yield from ((0, data) for data in scan.failures.messages())
     for edge in task.plan.edges:
-        if frames := sums.frames.pop(edge.id, []):
-            yield from _sent(task, edge, frames)
+        if frames := scan.frames.pop(edge.id, []):
+            yield from _send(task, edge, frames)
     for slice_ in range(task.slices):
-        yield slice_, Times(sums.highest).to_bytes()
-    yield 0, sums.report(time.perf_counter() - began, time.thread_time() - cpu_began).to_bytes()
-    if sums.aside:
-        yield 0, Aside(pl.concat(sums.aside)).to_bytes()
+        yield slice_, Times(scan.highest).to_bytes()
+    yield 0, scan.report(time.perf_counter() - started, time.thread_time() - cpu_started).to_bytes()
+    if scan.side_output:
+        yield 0, SideOutput(pl.concat(scan.side_output)).to_bytes()
 
 
-def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) -> None:
+def _scan_span(scan: _Scan, scan_plan: ScanPlan, span: Span) -> None:
     stream = scan_plan.stream
-    known = task.streams[stream.name]
-    partition = known.partitions[span.partition]
+    before = scan.task.streams[stream.name]
+    partition = before.partitions[span.partition]
     highest = NEVER if partition.highest is None else partition.highest
-    floor = NEVER if known.late_before is None else known.late_before
+    floor = NEVER if before.late_before is None else before.late_before
     for chunk in stream.log.read(span):
-        frame = _decoded(scan_plan, chunk, sums)
-        sums.bytes += len(chunk.data)
+        frame = _decode(scan, scan_plan, chunk)
+        scan.bytes += len(chunk.data)
         if not frame.height:
             continue
         frame = frame.with_columns(pl.lit(partition.ordinal, pl.UInt32).alias(PARTITION))
-        bound = _latest_believed(task, scan_plan)
-        frame, late, highest = _on_time(frame, highest, floor, bound, scan_plan, chunk, sums)
-        sums.events += frame.height
+        frame, late, highest = _separate_late(scan, scan_plan, chunk, frame, highest, floor)
+        scan.events += frame.height
         where = f"stream {stream.name}, partition {span.partition}, offsets {span.start} to {span.end}"
-        _first_steps(task, EdgeSource("scan", stream.name), frame, where, sums)
+        _apply_first_steps(scan, EdgeSource("scan", stream.name), frame, where)
         if late is not None:
-            _first_steps(task, EdgeSource("late", stream.name), late, where, sums)
+            _apply_first_steps(scan, EdgeSource("late", stream.name), late, where)
     if highest > NEVER:
-        sums.highest.setdefault(stream.name, {})[span.partition] = highest
+        scan.highest.setdefault(stream.name, {})[span.partition] = highest
 
 
-def _first_steps(task: EpochTask, source: EdgeSource, frame: pl.DataFrame, where: str, sums: _Sums) -> None:
+def _apply_first_steps(scan: _Scan, source: EdgeSource, frame: pl.DataFrame, where: str) -> None:
+    task = scan.task
     for edge in task.plan.edges_from(source):
-        rows = prepared(task, edge, frame, where, sums.failures)
+        rows = prepare_rows(task, edge, frame, where, scan.failures)
         if rows is not None:
-            sums.frames.setdefault(edge.id, []).append(rows)
+            scan.frames.setdefault(edge.id, []).append(rows)
             if edge.target.output is not None:
-                _tell_readers(task, edge.target.output, rows, where, sums)
+                _add_for_readers(scan, edge.target.output, rows, where)
     if task.plan.jobs is not None and source in task.plan.jobs.selections:
-        waiting = sums.selections.setdefault(source, [])
+        waiting = scan.unselected.setdefault(source, [])
         waiting.append(frame)
-        if sum(frame.height for frame in waiting) >= MOST_CHOSEN:
-            _choose(task, source, sums)
+        if sum(frame.height for frame in waiting) >= SELECTION_ROWS:
+            _select(scan, source)
 
 
-def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> None:
-    """What a job told in the epoch before; it happens as early as those who read it can take it in."""
-    for edge in task.plan.edges_from(EdgeSource("previous", job)):
-        sub = task.plan.stage_of(edge.target)
-        marks = [task.streams[name].late_before for name in (() if sub is None else sub.streams)]
+def _add_previous(scan: _Scan, job: str, rows: pl.DataFrame) -> None:
+    """Add what a job emitted in the epoch before; its time is the earliest that its readers can take in."""
+    for edge in scan.task.plan.edges_from(EdgeSource("previous", job)):
+        stage = scan.task.plan.stage_of(edge.target)
+        marks = [scan.task.streams[name].late_before for name in (() if stage is None else stage.streams)]
         now = min((NEVER if mark is None else mark for mark in marks), default=NEVER)
-        placed = rows.with_columns(
+        timed = rows.with_columns(
             pl.lit(now, pl.Int64).alias(TIME),
             pl.lit(DERIVED, pl.UInt32).alias(PARTITION),
             pl.int_range(pl.len(), dtype=pl.Int64).alias(SEQUENCE),
         )
-        where = f"what {job} told in the epoch before"
-        made = prepared(task, edge, placed, where, sums.failures)
-        if made is not None:
-            sums.frames.setdefault(edge.id, []).append(made)
+        where = f"what {job} emitted in the epoch before"
+        prepared = prepare_rows(scan.task, edge, timed, where, scan.failures)
+        if prepared is not None:
+            scan.frames.setdefault(edge.id, []).append(prepared)
 
 
-def _choose(task: EpochTask, source: EdgeSource, sums: _Sums) -> None:
-    """Have jobs choose among the events that wait for it."""
-    frame = pl.concat(sums.selections.pop(source))
-    if not frame.height:  # all that came was late, or could not be read
+def _select(scan: _Scan, source: EdgeSource) -> None:
+    """Have jobs of template groups select theirs from the events of a source."""
+    frame = pl.concat(scan.unselected.pop(source))
+    if not frame.height:  # all events were late, or could not be decoded
         return
-    edges = task.plan.edges_from(EdgeSource("selection", source.name))
-    entries = {edge.target.name: edge for edge in edges}
-    for group, rows in chosen(task, source, frame, sums.failures):
+    edges = {
+        edge.target.name: edge for edge in scan.task.plan.edges_from(EdgeSource("selection", source.name))
+    }
+    for group, rows in select_job_events(scan.task, source, frame, scan.failures):
         if group.target:
-            sums.frames.setdefault(entries[group.target].id, []).append(rows)
+            scan.frames.setdefault(edges[group.target].id, []).append(rows)
             continue
-        for member, made in results(task, "", rows, sums.failures):
-            sums.told.add(made if member is None else best(task, member.output, made))
+        for member, results in apply_job_steps(scan.task, "", rows, scan.failures):
+            scan.job_rows.add(results if member is None else rank_rows(scan.task, member.output, results))
             if member is not None:
-                _tell_readers(task, member.output, made.drop(JOB), f"the results of {member.output}", sums)
+                where = f"the results of {member.output}"
+                _add_for_readers(scan, member.output, results.drop(JOB), where)
 
 
-def _tell_readers(task: EpochTask, output: str, rows: pl.DataFrame, where: str, sums: _Sums) -> None:
-    for edge, made in read_by(task, output, rows, where, sums.failures):
-        sums.frames.setdefault(edge.id, []).append(made)
+def _add_for_readers(scan: _Scan, output: str, rows: pl.DataFrame, where: str) -> None:
+    """Add an output's rows for the jobs that read it."""
+    for edge, prepared in route_to_readers(scan.task, output, rows, where, scan.failures):
+        scan.frames.setdefault(edge.id, []).append(prepared)
         if edge.target.output is not None:
-            _tell_readers(task, edge.target.output, made, where, sums)
+            _add_for_readers(scan, edge.target.output, prepared, where)
 
 
-def _latest_believed(task: EpochTask, scan_plan: ScanPlan) -> int:
-    """The latest event time that is taken for true: a clock gone wrong must not close every window."""
-    ahead = scan_plan.stream.ahead
-    return FOREVER if ahead is None or task.admitted_at is None else task.admitted_at + ahead
-
-
-def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
-    """The chunk's events with their event time and place; what does not fit is put aside."""
+def _decode(scan: _Scan, scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
+    """The chunk's events with their event time and position. Dead letters go to the side output."""
     if chunk.damage is not None:
-        sums.bad += 1
-        sums.aside.append(_damage(scan_plan, chunk))
+        scan.bad += 1
+        scan.side_output.append(_damage_row(scan_plan, chunk))
     if not chunk.data:
         return pl.DataFrame()
     decoded = scan_plan.stream.decoder.decode(chunk, scan_plan.columns)
@@ -196,61 +210,58 @@ def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
     if frame[TIME].null_count():
         timeless = frame.filter(pl.col(TIME).is_null())
         reason = f"no event time in {scan_plan.stream.time}"
-        sums.bad += timeless.height
-        sums.aside.append(_aside(scan_plan, chunk, timeless.head(KEPT_ASIDE), "dead", reason))
+        scan.bad += timeless.height
+        scan.side_output.append(_side_rows(scan_plan, chunk, timeless.head(MOST_KEPT_ROWS), "dead", reason))
         frame = frame.filter(pl.col(TIME).is_not_null())
     if decoded.bad.height:
-        sums.bad += decoded.bad.height
-        kept = decoded.bad.head(KEPT_ASIDE)
-        sums.aside.append(
-            _aside(scan_plan, chunk, kept.select(ROW), "dead", "").with_columns(kept["reason"], kept["raw"])
-        )
+        scan.bad += decoded.bad.height
+        bad = decoded.bad.head(MOST_KEPT_ROWS)
+        rows = _side_rows(scan_plan, chunk, bad.select(ROW), "dead", "")
+        scan.side_output.append(rows.with_columns(bad["reason"], bad["raw"]))
     return frame
 
 
-def _on_time(
-    frame: pl.DataFrame,
-    highest: int,
-    floor: int,
-    bound: int,
-    scan_plan: ScanPlan,
-    chunk: Chunk,
-    sums: _Sums,
+def _separate_late(
+    scan: _Scan, scan_plan: ScanPlan, chunk: Chunk, frame: pl.DataFrame, highest: int, floor: int
 ) -> tuple[pl.DataFrame, pl.DataFrame | None, int]:
-    """The events that are not late, those that are, and the highest event time seen so far in the partition.
+    """The events that are not late, those that are, and the highest event time so far in the partition.
 
-    An event beyond `bound` is not believed and put with the late ones. A late event happens when it is
-    noticed: at the newest time before it.
+    A future event is not believed and comes with the late ones: a wrong clock must not close every window. The time of
+    a late event is the newest time before it.
     """
-    times, lateness = frame[TIME].to_numpy(), scan_plan.stream.lateness
-    least, most = int(times.min()), int(times.max())
+    stream, admitted_at = scan_plan.stream, scan.task.admitted_at
+    bound = FOREVER if stream.ahead is None or admitted_at is None else admitted_at + stream.ahead
+    times = frame[TIME].to_numpy()
+    oldest, newest = int(times.min()), int(times.max())
     late = None
-    if most > bound or least < max(max(highest, most) - lateness, floor):
-        found = classify_events(times, highest, floor, bound, lateness)
-        ahead, behind, noticed = found.future, found.late, found.newest_before
-        aside = ahead | behind
-        if aside.any():
-            rows = frame.filter(pl.Series(aside)).with_columns(pl.Series(TIME, noticed[aside]))
-            sums.late += rows.height
-            for mask, reason in ((behind & ~ahead, "late"), (ahead, "dated too far ahead")):
+    if newest > bound or oldest < max(max(highest, newest) - stream.lateness, floor):
+        found = classify_events(times, highest, floor, bound, stream.lateness)
+        is_late = found.future | found.late
+        if is_late.any():
+            rows = frame.filter(pl.Series(is_late)).with_columns(
+                pl.Series(TIME, found.newest_before[is_late])
+            )
+            scan.late += rows.height
+            # the reasons are in files of state directories: they stay as they are
+            for mask, reason in ((found.late & ~found.future, "late"), (found.future, "dated too far ahead")):
                 if mask.any():
-                    kept = frame.filter(pl.Series(mask)).head(KEPT_ASIDE)
-                    sums.aside.append(_aside(scan_plan, chunk, kept, "late", reason))
+                    kept = frame.filter(pl.Series(mask)).head(MOST_KEPT_ROWS)
+                    scan.side_output.append(_side_rows(scan_plan, chunk, kept, "late", reason))
             # before the stream's first believed event there is no time at which it could be noticed
             late = rows.filter(pl.col(TIME) > NEVER)
-            frame = frame.filter(pl.Series(~aside))
+            frame = frame.filter(pl.Series(~is_late))
             if not frame.height:
                 return frame, late, found.highest
-            least, most = int(frame[TIME].min()), int(frame[TIME].max())  # type: ignore[arg-type]
-    if scan_plan.stream.time is None:
-        return frame, late, max(highest, most)
-    sums.oldest = least if sums.oldest is None else min(sums.oldest, least)
-    sums.newest = most if sums.newest is None else max(sums.newest, most)
-    return frame, late, max(highest, most)
+            oldest, newest = int(frame[TIME].min()), int(frame[TIME].max())  # type: ignore[arg-type]
+    if stream.time is None:
+        return frame, late, max(highest, newest)
+    scan.oldest = oldest if scan.oldest is None else min(scan.oldest, oldest)
+    scan.newest = newest if scan.newest is None else max(scan.newest, newest)
+    return frame, late, max(highest, newest)
 
 
-def _aside(scan_plan: ScanPlan, chunk: Chunk, rows: pl.DataFrame, why: str, reason: str) -> pl.DataFrame:
-    """Rows put aside, with their partition, exact offset and raw text."""
+def _side_rows(scan_plan: ScanPlan, chunk: Chunk, rows: pl.DataFrame, why: str, reason: str) -> pl.DataFrame:
+    """Rows for the side output, with their partition, exact offset and raw text."""
     lines = chunk.data.split(b"\n")
     numbers = rows[ROW].to_list()
     if chunk.offsets is not None:
@@ -269,28 +280,18 @@ def _aside(scan_plan: ScanPlan, chunk: Chunk, rows: pl.DataFrame, why: str, reas
             "reason": [reason] * len(numbers),
             "raw": [lines[number][:4096].decode("utf-8", "replace") for number in numbers],
         },
-        schema=ASIDE_SCHEMA,
+        schema=SIDE_OUTPUT_SCHEMA,
     )
 
 
-def _damage(scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
+def _damage_row(scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
     row = [scan_plan.stream.name, "dead", chunk.partition, chunk.start + len(chunk.data), chunk.damage, ""]
-    return pl.DataFrame([row], schema=ASIDE_SCHEMA, orient="row")
+    return pl.DataFrame([row], schema=SIDE_OUTPUT_SCHEMA, orient="row")
 
 
-ASIDE_SCHEMA = {
-    "stream": pl.String,
-    "why": pl.String,
-    "partition": pl.String,
-    "offset": pl.Int64,
-    "reason": pl.String,
-    "raw": pl.String,
-}
-
-
-def _sent(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
+def _send(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
     rows = pl.concat(frames) if len(frames) > 1 else frames[0]
     operator = task.operator_of(edge)
     if operator is not None and edge.reduce and len(frames) > 1:
         rows = operator.combine(rows, edge.port)
-    yield from addressed(task, edge, rows)
+    yield from route_rows(task, edge, rows)

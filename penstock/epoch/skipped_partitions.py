@@ -1,8 +1,7 @@
-"""Leaps over stragglers: silent partitions that epochs pass over, and what they bring when they come back; and
-beginnings of partitions that only a copy may have that is away. Pure.
+"""Finds the spans that an epoch skips: of idle partitions, and before the first offset of partitions. Pure.
 
-Receives the offsets an epoch was recorded with; hands the spans, as rows that lie with what was put aside. They are
-in the log as ever, so whoever wants them reads them there; those of their events that were late lie in `late` too.
+A *skipped partition* is an idle one that the others do not wait for. When it comes back, what it has from before may be
+late. The spans become rows of the side output; they are in the log as before, so whoever wants them reads them there.
 """
 
 from __future__ import annotations
@@ -11,63 +10,65 @@ from typing import NamedTuple
 
 import polars as pl
 
-from penstock.epoch.scan import ASIDE_SCHEMA
+from penstock.epoch.scan import SIDE_OUTPUT_SCHEMA
 from penstock.state.epoch_record import Offset
 
+#: the name of these rows in the state directory
 LEAPED = "leaped"
 
 
-class Leap(NamedTuple):
-    """A partition that was passed over from an offset on; `to` is how far it was read when it came back."""
+class SkippedSpan(NamedTuple):
+    """A partition that is skipped from an offset on; `end` is how far it was read when it came back."""
 
     stream: str
     partition: str
     start: int
-    to: int | None = None
+    end: int | None = None
 
 
-def leaps(start: Offset, end: Offset) -> list[Leap]:
-    """The silent partitions an epoch is the first to pass over."""
-    new = sorted(_passed_over(end) - _passed_over(start))
-    return [Leap(stream, partition, end.at[stream].get(partition, 0)) for stream, partition in new]
+def newly_skipped(start: Offset, end: Offset) -> list[SkippedSpan]:
+    """The idle partitions that an epoch is the first to skip."""
+    new = sorted(_skipped(end) - _skipped(start))
+    return [SkippedSpan(stream, partition, end.at[stream].get(partition, 0)) for stream, partition in new]
 
 
-def returns(start: Offset, end: Offset) -> list[Leap]:
-    """What an epoch reads of partitions that had been passed over: the spans that were leaped."""
-    found = []
-    for stream, partition in sorted(_passed_over(start)):
-        since, to = (offset.at.get(stream, {}).get(partition, 0) for offset in (start, end))
-        if to > since:
-            found.append(Leap(stream, partition, since, to))
-    return found
+def returned_spans(start: Offset, end: Offset) -> list[SkippedSpan]:
+    """The spans that an epoch reads of partitions that had been skipped."""
+    spans = []
+    for stream, partition in sorted(_skipped(start)):
+        before, after = (offset.at.get(stream, {}).get(partition, 0) for offset in (start, end))
+        if after > before:
+            spans.append(SkippedSpan(stream, partition, before, after))
+    return spans
 
 
-def begun_late(end: Offset) -> list[Leap]:
-    """What an epoch leaves out before the partitions it begins: nobody will read it."""
+def late_starts(end: Offset) -> list[SkippedSpan]:
+    """The spans before the first offsets of new partitions: nobody reads them, only a copy that is away has them."""
     return [
-        Leap(stream, partition, 0, end.starts[stream][partition])
+        SkippedSpan(stream, partition, 0, end.starts[stream][partition])
         for stream, partitions in sorted(end.started_late.items())
         for partition in partitions
     ]
 
 
-def _passed_over(offset: Offset) -> set[tuple[str, str]]:
-    """Silent partitions of streams whose others go on; where all are silent nobody is passed over."""
-    found = set()
+def _skipped(offset: Offset) -> set[tuple[str, str]]:
+    """Idle partitions of streams that have others which continue; where all are idle none is skipped."""
+    skipped = set()
     for stream, idle in offset.idle.items():
-        going = offset.at.get(stream, {}).keys() - set(idle)
-        if going - set(offset.finished.get(stream, ())):
-            found |= {(stream, partition) for partition in idle}
-    return found
+        active = offset.at.get(stream, {}).keys() - set(idle)
+        if active - set(offset.finished.get(stream, ())):
+            skipped |= {(stream, partition) for partition in idle}
+    return skipped
 
 
-def as_aside(start: Offset, end: Offset) -> pl.DataFrame | None:
-    """What happened to stragglers in an epoch, as rows put aside; None if nothing."""
-    told = [(leap, "silent: passed over") for leap in leaps(start, end)]
-    told += [(leap, f"came back, with what lies before {leap.to}") for leap in returns(start, end)]
-    told += [
-        (leap, f"begun at {leap.to}: what lies before is left out, which a copy may have that is away")
-        for leap in begun_late(end)
+def skipped_rows(start: Offset, end: Offset) -> pl.DataFrame | None:
+    """The spans that an epoch skips, or reads after they were skipped, as rows of the side output; None if none."""
+    # the texts are in files of state directories: they stay as they are
+    reasons = [(span, "silent: passed over") for span in newly_skipped(start, end)]
+    reasons += [(span, f"came back, with what lies before {span.end}") for span in returned_spans(start, end)]
+    reasons += [
+        (span, f"begun at {span.end}: what lies before is left out, which a copy may have that is away")
+        for span in late_starts(end)
     ]
-    rows = [(leap.stream, LEAPED, leap.partition, leap.start, why, "") for leap, why in told]
-    return pl.DataFrame(rows, schema=ASIDE_SCHEMA, orient="row") if rows else None
+    rows = [(span.stream, LEAPED, span.partition, span.start, reason, "") for span, reason in reasons]
+    return pl.DataFrame(rows, schema=SIDE_OUTPUT_SCHEMA, orient="row") if rows else None

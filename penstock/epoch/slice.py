@@ -1,7 +1,7 @@
-"""The slice stage: a task works on its buckets of every sub-query of a level: state of the last epoch in,
-inputs merged, operators run, new runs written, results sent on.
+"""Executes a slice: for the buckets that it owns, a task runs every stage of a level.
 
-Receives the messages the exchange brought; hands messages for the next level or the driver.
+It reads the state after the previous epoch, merges its inputs, executes the operators, writes new runs, and sends rows
+on to the next level, to other jobs or to the driver.
 """
 
 from __future__ import annotations
@@ -12,23 +12,29 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from penstock.epoch.emission_limit import soonest
-from penstock.epoch.executor_identity import memory, whereabouts
-from penstock.epoch.job_failures import Failures
+from penstock.epoch.emission_limit import nearest_instants
+from penstock.epoch.executor_identity import current_executor, measure_memory
+from penstock.epoch.job_failures import JobFailures
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import (
-    SHELVED_BYTES,
-    Awaited,
+    SPILL_BYTES,
     CollectionChanges,
     Envelope,
+    PendingRows,
     Rows,
     SliceReport,
-    StageWork,
+    SliceWork,
     Times,
 )
-from penstock.epoch.task import EpochTask, addressed, hashed, run_store
-from penstock.epoch.task_work import counted
-from penstock.epoch.template_groups import Told, best, prepared, read_by, results
+from penstock.epoch.task import EpochTask, add_hash, open_run_store, route_rows
+from penstock.epoch.task_work import count_rows
+from penstock.epoch.template_groups import (
+    JobRows,
+    apply_job_steps,
+    prepare_rows,
+    rank_rows,
+    route_to_readers,
+)
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, SliceState
 from penstock.operators.job_windows import JOB
@@ -45,18 +51,18 @@ from penstock.state.manifest import StreamTime
 
 @dataclass
 class _Inbox:
-    """What came for this slice: rows per sub-query and port, times, and what only passes through."""
+    """The messages for a slice: rows by stage and port, times, and what other levels receive."""
 
     rows: dict[tuple[str, int], list[pl.DataFrame]] = field(default_factory=dict)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
-    passing: list[bytes] = field(default_factory=list)
-    #: what the rows of each sub-query travelled in
+    forwarded: list[bytes] = field(default_factory=list)
+    #: the bytes that each stage's rows travelled in
     bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
-class _SliceWork:
-    """What a slice's task works with at one level, and what has come of it so far."""
+class _Slice:
+    """A slice task at one level: its inputs, and its results so far."""
 
     task: EpochTask
     level: int
@@ -64,60 +70,62 @@ class _SliceWork:
     inbox: _Inbox
     #: the streams' times after the epoch
     times: Mapping[str, StreamTime]
-    failures: Failures = field(default_factory=Failures)
-    told: Told = field(default_factory=Told)
+    failures: JobFailures = field(default_factory=JobFailures)
+    job_rows: JobRows = field(default_factory=JobRows)
     changes: list[CollectionChanges] = field(default_factory=list)
-    work: dict[str, StageWork] = field(default_factory=dict)
-    awaited: list[Awaited] = field(default_factory=list)
+    work: dict[str, SliceWork] = field(default_factory=dict)
+    pending: list[PendingRows] = field(default_factory=list)
 
-    def keep(self, owner: str, state: SliceState) -> None:
-        """Note what has changed in the state of an operator or a ranking."""
+    def add_changes(self, owner: str, state: SliceState) -> None:
+        """Add what has changed in the state of an operator or a ranking."""
         self.changes += [(owner, name, change) for name, change in state.changes().items()]
 
     def report(self, rows: int, seconds: float, cpu_seconds: float) -> SliceReport:
         return SliceReport(
             seconds,
             cpu_seconds,
-            whereabouts().executor,
-            memory(),
-            self.failures.kept(),
+            current_executor().executor,
+            measure_memory(),
+            self.failures.job_seconds(),
             self.level,
             self.slice,
             rows,
             tuple(self.changes),
             self.work,
-            tuple(self.awaited),
+            tuple(self.pending),
         )
 
 
-def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """One slice task's work at one level."""
-    began, cpu_began = time.perf_counter(), time.thread_time()
-    inbox = _open(task, level, incoming)
-    here = _SliceWork(task, level, slice_, inbox, task.times_after(inbox.seen))
+def run_slice(
+    task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]
+) -> Iterator[tuple[int, bytes]]:
+    """Execute a slice at one level."""
+    started, cpu_started = time.perf_counter(), time.thread_time()
+    inbox = _open_inbox(task, level, incoming)
+    here = _Slice(task, level, slice_, inbox, task.times_after(inbox.seen))
     yield slice_, Times(inbox.seen).to_bytes()
-    for data in inbox.passing:
+    for data in inbox.forwarded:
         yield slice_, data
-    store = run_store(task.place)
-    store.forget(task.gone)
-    arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
+    store = open_run_store(task.location)
+    store.forget(task.unused_runs)
+    received = sum(frame.height for frames in inbox.rows.values() for frame in frames)
     with store.sync_together():
-        for sub in task.plan.at_level(level):
-            if buckets := task.buckets_of_slice(sub.id, slice_):
-                yield from _run_stage(here, sub, Scope(store, task.epoch, buckets, task.maps.buckets))
-    yield from ((0, data) for data in here.told.messages())
+        for stage in task.plan.at_level(level):
+            if buckets := task.buckets_of_slice(stage.id, slice_):
+                yield from _run_stage(here, stage, Scope(store, task.epoch, buckets, task.maps.buckets))
+    yield from ((0, data) for data in here.job_rows.messages())
     yield from ((0, data) for data in here.failures.messages())
     reached("sliced", task.epoch, task.engine_pid)
-    seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu_began
-    yield 0, here.report(arrived, seconds, cpu_seconds).to_bytes()
+    seconds, cpu_seconds = time.perf_counter() - started, time.thread_time() - cpu_started
+    yield 0, here.report(received, seconds, cpu_seconds).to_bytes()
 
 
-def _open(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
-    inbox, here = _Inbox(), {EdgeTarget("stage", sub.id) for sub in task.plan.at_level(level)}
+def _open_inbox(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
+    inbox, targets = _Inbox(), {EdgeTarget("stage", stage.id) for stage in task.plan.at_level(level)}
     for data in incoming:
         envelope = Envelope(data)
-        if envelope.kind != Times.kind and envelope.target not in here:
-            inbox.passing.append(data)
+        if envelope.kind != Times.kind and envelope.target not in targets:
+            inbox.forwarded.append(data)
             continue
         match envelope.open():
             case Times(seen):
@@ -125,105 +133,110 @@ def _open(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
                     inbox.seen.setdefault(stream, {}).update(partitions)
             case Rows(target, frame, port):
                 inbox.rows.setdefault((target.name, port), []).append(frame)
-                size = len(data) if len(data) > SHELVED_BYTES else max(len(data), frame.estimated_size())
+                size = len(data) if len(data) > SPILL_BYTES else max(len(data), frame.estimated_size())
                 inbox.bytes[target.name] = inbox.bytes.get(target.name, 0) + int(size)
     return inbox
 
 
-def _run_stage(here: _SliceWork, sub: Stage, scope: Scope) -> Iterator[tuple[int, bytes]]:
-    """Have a sub-query take in what came for it, and send on what it comes to."""
+def _run_stage(here: _Slice, stage: Stage, scope: Scope) -> Iterator[tuple[int, bytes]]:
+    """Execute a stage on its inputs, and send its rows on."""
     started, inbox = time.perf_counter(), here.inbox
-    inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
-    rows, present, counts = counted(sub, inputs, here.task.maps.buckets)
-    state = SliceState(sub.id, here.task.collections.get(sub.id, {}), scope)
-    results = _executed(here, sub, inputs, state)
-    if here.task.has_members(sub.id):
-        yield from _tell_members(here, sub, results.get(""))
-    yield from _send_on(here, sub, results, state, scope)
-    here.keep(sub.id, state)
-    spent = time.perf_counter() - started
-    here.work[sub.id] = StageWork(spent, rows, inbox.bytes.get(sub.id, 0), present, counts)
+    inputs = [_concat(inbox.rows.pop((stage.id, port), [])) for port in range(stage.operator.ports)]
+    rows, buckets, counts = count_rows(stage, inputs, here.task.maps.buckets)
+    state = SliceState(stage.id, here.task.collections.get(stage.id, {}), scope)
+    results = _run_operator(here, stage, inputs, state)
+    if here.task.has_members(stage.id):
+        yield from _add_job_results(here, stage, results.get(""))
+    yield from _send_on(here, stage, results, state, scope)
+    here.add_changes(stage.id, state)
+    seconds = time.perf_counter() - started
+    here.work[stage.id] = SliceWork(seconds, rows, inbox.bytes.get(stage.id, 0), buckets, counts)
 
 
-def _executed(here: _SliceWork, sub: Stage, inputs: Inputs, state: SliceState) -> Results:
-    """What a sub-query's operator comes to; nothing where the job fails whose own it is."""
-    task, first = here.task, sub.streams[0]
-    # what reads other jobs has to wait until all of them have told
-    ahead = sub.level == 1 and len(sub.streams) == 1
+def _run_operator(here: _Slice, stage: Stage, inputs: Inputs, state: SliceState) -> Results:
+    """The results of a stage's operator; none where the job fails that owns it."""
+    task, first = here.task, stage.streams[0]
+    # what reads other jobs has to wait until all of them have emitted
+    can_be_ahead = stage.level == 1 and len(stage.streams) == 1
     progress = Progress(
-        min(_mark(task.streams[name]) for name in sub.streams),
-        min(_mark(here.times[name]) for name in sub.streams),
-        task.flushed(sub.id),
-        (task.streams[first].ahead, here.times[first].ahead) if ahead else (0, 0),
+        min(_watermark(task.streams[name]) for name in stage.streams),
+        min(_watermark(here.times[name]) for name in stage.streams),
+        task.flushed_jobs(stage.id),
+        (task.streams[first].ahead, here.times[first].ahead) if can_be_ahead else (0, 0),
     )
-    outcome: Results = {}
-    with here.failures.of(task.owner_of(sub.id), task.job_seconds):
+    results: Results = {}
+    with here.failures.isolate(task.owner_of(stage.id), task.job_seconds):
         try:
-            outcome = sub.operator.run(inputs, state, progress)
+            results = stage.operator.run(inputs, state, progress)
         except PenstockError as error:
-            raise locate_error(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
-    if task.has_members(sub.id) and len(sub.streams) == 1:
-        awaited = soonest(sub.operator.pending_rows(state, progress.after))
-        batches = task.lots_of(sub.id) if ahead and sub.operator.closes_in_batches else []
-        here.awaited.append(Awaited(first, tuple(batches), awaited))
-    return outcome
+            raise locate_error(error, str(stage.origin), f"{stage.id} in epoch {task.epoch}") from error
+    if task.has_members(stage.id) and len(stage.streams) == 1:
+        pending = nearest_instants(stage.operator.pending_rows(state, progress.after))
+        has_batches = can_be_ahead and stage.operator.closes_in_batches
+        batches = task.batches_of(stage.id) if has_batches else []
+        here.pending.append(PendingRows(first, tuple(batches), pending))
+    return results
 
 
-def _mark(stream: StreamTime) -> int:
+def _watermark(stream: StreamTime) -> int:
     return NEVER if stream.watermark is None else stream.watermark
 
 
-def _tell_members(here: _SliceWork, sub: Stage, rows: pl.DataFrame | None) -> Iterator[tuple[int, bytes]]:
-    """What each job of a group makes of the group's rows."""
-    for member, mine in results(here.task, sub.id, rows, here.failures) if rows is not None else ():
-        here.told.add(mine if member is None else best(here.task, member.output, mine))
+def _add_job_results(here: _Slice, stage: Stage, rows: pl.DataFrame | None) -> Iterator[tuple[int, bytes]]:
+    """Add the results of each job of a template group, and send them to the jobs that read it."""
+    for member, results in (
+        apply_job_steps(here.task, stage.id, rows, here.failures) if rows is not None else ()
+    ):
+        here.job_rows.add(results if member is None else rank_rows(here.task, member.output, results))
         if member is not None:
-            yield from _to_readers(here, member.output, mine.drop(JOB), _where(here, sub))
+            yield from _send_to_readers(here, member.output, results.drop(JOB), _where(here, stage))
 
 
 def _send_on(
-    here: _SliceWork, sub: Stage, outcome: Results, state: SliceState, scope: Scope
+    here: _Slice, stage: Stage, results: Results, state: SliceState, scope: Scope
 ) -> Iterator[tuple[int, bytes]]:
-    """A sub-query's rows, on their way to where its edges lead."""
-    task, where = here.task, _where(here, sub)
-    for edge in task.plan.edges_from(EdgeSource("stage", sub.id)):
-        result = outcome.get(edge.output)
-        made = None if result is None else prepared(task, edge, result, where, here.failures)
+    """Send a stage's rows along its edges."""
+    task, where = here.task, _where(here, stage)
+    for edge in task.plan.edges_from(EdgeSource("stage", stage.id)):
+        result = results.get(edge.output)
+        rows = None if result is None else prepare_rows(task, edge, result, where, here.failures)
         if (output := edge.target.output) is not None:
-            if made is not None:
-                yield from _to_readers(here, output, made, where)
+            if rows is not None:
+                yield from _send_to_readers(here, output, rows, where)
             if (top := task.plan.outputs[output].top) is not None:
-                made = _ranked(here, edge, top, sub, made, state, scope)
-        if made is None or not made.height:
+                rows = _rank(here, edge, top, stage, rows, state, scope)
+        if rows is None or not rows.height:
             continue
         if edge.forward:
-            kept = hashed(task, edge, made)
-            here.inbox.rows.setdefault((edge.target.name, edge.port), []).append(kept)
+            forwarded = add_hash(task, edge, rows)
+            here.inbox.rows.setdefault((edge.target.name, edge.port), []).append(forwarded)
         else:
-            yield from addressed(task, edge, made)
+            yield from route_rows(task, edge, rows)
 
 
-def _where(here: _SliceWork, sub: Stage) -> str:
-    return f"the rows of {sub.id} in epoch {here.task.epoch}"
+def _where(here: _Slice, stage: Stage) -> str:
+    return f"the rows of {stage.id} in epoch {here.task.epoch}"
 
 
-def _to_readers(here: _SliceWork, output: str, rows: pl.DataFrame, where: str) -> Iterator[tuple[int, bytes]]:
-    """A job's rows, on their way to the jobs that read it."""
-    for edge, made in read_by(here.task, output, rows, where, here.failures):
-        yield from addressed(here.task, edge, made)
+def _send_to_readers(
+    here: _Slice, output: str, rows: pl.DataFrame, where: str
+) -> Iterator[tuple[int, bytes]]:
+    """Send a job's rows to the jobs that read it."""
+    for edge, prepared in route_to_readers(here.task, output, rows, where, here.failures):
+        yield from route_rows(here.task, edge, prepared)
         if edge.target.output is not None:
-            yield from _to_readers(here, edge.target.output, made, where)
+            yield from _send_to_readers(here, edge.target.output, prepared, where)
 
 
-def _together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+def _concat(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
     return pl.concat(frames) if len(frames) > 1 else frames[0] if frames else None
 
 
-def _ranked(
-    here: _SliceWork,
+def _rank(
+    here: _Slice,
     edge: Edge,
     top: TopK,
-    sub: Stage,
+    stage: Stage,
     rows: pl.DataFrame | None,
     state: SliceState,
     scope: Scope,
@@ -231,17 +244,17 @@ def _ranked(
     """The slice's candidates for a top-k."""
 
     def refill(instant: int) -> pl.DataFrame:
-        assert isinstance(sub.operator, RunningAggregation)
+        assert isinstance(stage.operator, RunningAggregation)
         assert rows is not None
-        current = sub.operator.current(state)
+        current = stage.operator.current(state)
         changed = rows.filter(pl.col(TIME) <= instant)
         if current is not None:
-            current = run_steps(edge.steps, current, f"the totals of {sub.id}")
+            current = run_steps(edge.steps, current, f"the totals of {stage.id}")
             changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
         return changed.unique(subset=[HASH, *top.keys], keep="last", maintain_order=True).drop(TIME)
 
     owner = output_state_id(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
-    made = top.process_slice(rows, ranking, refill)
-    here.keep(owner, ranking)
-    return made
+    candidates = top.process_slice(rows, ranking, refill)
+    here.add_changes(owner, ranking)
+    return candidates

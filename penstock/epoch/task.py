@@ -1,6 +1,6 @@
-"""What every task of an epoch knows, and how rows find their slices.
+"""Defines what every task of an epoch knows, and routes rows to the slices that own their buckets.
 
-Receives the driver's decisions for one epoch, frozen; hands them to scan and slice tasks.
+An `EpochTask` has the driver's decisions for one epoch, frozen. Scan tasks and slice tasks receive the same one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.epoch.executor_identity import whereabouts
-from penstock.epoch.map_rules import owned, resolved
+from penstock.epoch.executor_identity import current_executor
 from penstock.epoch.message import Rows
-from penstock.epoch.watermark import advanced, passed_over
+from penstock.epoch.stage_maps import maps_by_stage, slice_buckets
+from penstock.epoch.watermark import advance_watermark, skip_idle_streams
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import closing_batches
@@ -32,28 +32,28 @@ from penstock.state.manifest import Collections, StreamTime
 from penstock.state.run import Piece
 from penstock.state.run_store import RunStore
 
-#: rows a message may carry: Spark frames a record with a 31-bit length
+#: the most rows of a message: Spark frames a record with a 31-bit length
 MOST_ROWS = 500_000
 
 
 @dataclass(frozen=True)
-class StatePlace:
-    """Where the runs lie, and where the host's cache of them may be."""
+class StateLocation:
+    """Where the runs are, and where the host's cache of them may be."""
 
     runs: str
     cache: str | None
     cache_bytes: int
-    #: a directory of the host for frames on their way, where all tasks run on one host
-    shelf: str | None = None
+    #: a directory of the host for large frames on their way, where all tasks run on one host
+    spill_directory: str | None = None
     #: whether every executor has a cache of its own, below `cache`
-    apart: bool = False
-    #: a directory of the host's memory for new runs, until a manifest that names them is made durable
+    cache_per_executor: bool = False
+    #: a directory in the host's memory for new runs, until a durable manifest names them
     memory: str | None = None
 
 
 @dataclass(frozen=True)
 class EpochTask:
-    """One epoch as its tasks see it: the plan, the state before, the streams' times, the bucket maps."""
+    """One epoch as its tasks see it: the plan, the state before it, the streams' times, the bucket maps."""
 
     plan: Plan
     epoch: int
@@ -61,22 +61,22 @@ class EpochTask:
     finished: Mapping[str, tuple[str, ...]]
     idle: Mapping[str, tuple[str, ...]]
     closed: Mapping[str, bool]
-    #: the wall clock when the epoch was admitted (microseconds since 1970); None: not known
+    #: the wall clock when the epoch was admitted (microseconds since 1970); None where it is not known
     admitted_at: int | None
     collections: Collections
     maps: BucketMaps
-    place: StatePlace
+    location: StateLocation
     engine_pid: int
-    #: of streams whose watermark is held: where, and how many lots of jobs do not wait for it
+    #: of streams whose watermark is limited: the limit, and how many batches of jobs are ahead of it
     watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    #: the numbers of jobs that tell their open windows in this epoch
+    #: the numbers of jobs that emit their open windows in this epoch
     flush: frozenset[int] = frozenset()
-    #: what jobs told in the epoch before, by their names, where others read it (Arrow)
+    #: what jobs emitted in the epoch before, by their names, where others read it (Arrow)
     previous: Mapping[str, bytes] = field(default_factory=dict)
-    #: how long a job's own code may keep a task, in seconds; 0: as long as it likes
+    #: how long a job's own code may take in a task, in seconds; 0 for no limit
     job_seconds: float = 0.0
-    #: runs that no epoch reads any more, for caches to forget
-    gone: tuple[str, ...] = ()
+    #: runs that no epoch reads any more, which caches drop
+    unused_runs: tuple[str, ...] = ()
 
     @cached_property
     def slices(self) -> int:
@@ -85,61 +85,61 @@ class EpochTask:
 
     @cached_property
     def bucket_maps(self) -> Mapping[str, BucketMap]:
-        """The map of every sub-query."""
-        return resolved(self.maps, self.plan)
+        """The map of every stage."""
+        return maps_by_stage(self.maps, self.plan)
 
     def operator_of(self, edge: Edge) -> Operator | None:
-        """The operator an edge leads to; None for an output."""
-        found = self.plan.stage_of(edge.target)
-        return None if found is None else found.operator
+        """The operator that an edge leads to; None for an output."""
+        stage = self.plan.stage_of(edge.target)
+        return None if stage is None else stage.operator
 
     def job_of(self, edge: Edge) -> int | None:
-        """The number of the job to whom an edge belongs alone; None where there are no jobs that come and go."""
+        """The number of the job that alone uses an edge; None where there are no jobs that come and go."""
         if self.plan.jobs is None:
             return None
         if edge.target.output is not None:
             return self.plan.outputs[edge.target.output].job
         return self.owner_of(edge.target.name)
 
-    def owner_of(self, subquery: str) -> int | None:
-        """The number of the job to whom a sub-query belongs alone."""
-        return None if self.plan.jobs is None else self.plan.jobs.owners.get(subquery)
+    def owner_of(self, stage: str) -> int | None:
+        """The number of the job that alone uses a stage."""
+        return None if self.plan.jobs is None else self.plan.jobs.owners.get(stage)
 
-    def has_members(self, subquery: str) -> bool:
-        """Whether a sub-query is that of a group of jobs."""
-        return self.plan.jobs is not None and subquery in self.plan.jobs.members
+    def has_members(self, stage: str) -> bool:
+        """Whether a stage is that of a template group."""
+        return self.plan.jobs is not None and stage in self.plan.jobs.members
 
-    def lots_of(self, subquery: str) -> list[int]:
-        """The lots in which a group has jobs."""
-        members = {} if self.plan.jobs is None else self.plan.jobs.members[subquery]
-        return sorted({int(lot) for lot in closing_batches(pl.Series(list(members), dtype=pl.UInt32))})
+    def batches_of(self, stage: str) -> list[int]:
+        """The batches in which a template group has jobs."""
+        members = {} if self.plan.jobs is None else self.plan.jobs.members[stage]
+        return sorted({int(batch) for batch in closing_batches(pl.Series(list(members), dtype=pl.UInt32))})
 
-    def flushed(self, subquery: str) -> frozenset[int]:
-        """The jobs that are flushed, of those whose sub-query this is."""
-        if self.has_members(subquery):
+    def flushed_jobs(self, stage: str) -> frozenset[int]:
+        """The jobs of a stage that emit their open windows."""
+        if self.has_members(stage):
             return self.flush
-        return self.flush & {number for number in (self.owner_of(subquery),) if number is not None}
+        return self.flush & {number for number in (self.owner_of(stage),) if number is not None}
 
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
-        """The streams' times once these highest event times per partition have been seen in the epoch."""
-        return self._met(self._advanced(seen, self.watermark_limits), seen)
+        """The streams' times after the epoch, given the highest event time of each partition in it."""
+        return self._skip_idle(self._advance(seen, self.watermark_limits), seen)
 
-    def sure_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
-        """The same if no watermark were held."""
-        return self._met(self._advanced(seen, {}), seen)
+    def unlimited_times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
+        """The same if no watermark were limited."""
+        return self._skip_idle(self._advance(seen, {}), seen)
 
-    def _met(
+    def _skip_idle(
         self, times: dict[str, StreamTime], seen: Mapping[str, Mapping[str, int]]
     ) -> dict[str, StreamTime]:
-        sure = self._advanced(seen, {}) if self.watermark_limits else times
-        ended = {name for name, stream in sure.items() if stream.watermark == FOREVER}
-        return passed_over(times, (sub.streams for sub in self.plan.stages.values()), ended)
+        unlimited = self._advance(seen, {}) if self.watermark_limits else times
+        ended = {name for name, stream in unlimited.items() if stream.watermark == FOREVER}
+        return skip_idle_streams(times, (sub.streams for sub in self.plan.stages.values()), ended)
 
-    def _advanced(
+    def _advance(
         self, seen: Mapping[str, Mapping[str, int]], limits: Mapping[str, tuple[int, int]]
     ) -> dict[str, StreamTime]:
         return {
-            name: advanced(
+            name: advance_watermark(
                 stream,
                 seen.get(name, {}),
                 self.plan.scans[name].stream.lateness,
@@ -151,65 +151,68 @@ class EpochTask:
             for name, stream in self.streams.items()
         }
 
-    def buckets_of_slice(self, subquery: str, slice_: int) -> frozenset[int]:
-        """The buckets of a sub-query that are a slice's; it may have none."""
-        return owned(self.bucket_maps[subquery], slice_)
+    def buckets_of_slice(self, stage: str, slice_: int) -> frozenset[int]:
+        """The buckets of a stage that a slice owns; there may be none."""
+        return slice_buckets(self.bucket_maps[stage], slice_)
 
 
-def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
-    """Rows for a sub-query, dealt out to the slices by their key; rows for an output, as they are."""
+def route_rows(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
+    """Split rows for a stage by the slices that own their keys; rows for an output stay as they are."""
     operator = task.operator_of(edge)
     if operator is None:
         yield 0, Rows(edge.target, rows).to_bytes()
         return
-    rows, stage = hashed(task, edge, rows), edge.target.name
+    rows, stage = add_hash(task, edge, rows), edge.target.name
     if task.slices == 1:
-        for piece in rows.iter_slices(MOST_ROWS):
-            yield 0, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
+        yield from _send(task, edge, 0, rows)
         return
     owners_of = np.asarray(task.bucket_maps[stage], dtype=np.uint16)
     if task.plan.stages[stage].route(edge.port).is_broadcast:
         for slice_ in np.unique(owners_of).tolist():
-            for piece in rows.iter_slices(MOST_ROWS):
-                yield slice_, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
+            yield from _send(task, edge, slice_, rows)
         return
     owners = owners_of[buckets_of(rows[HASH].to_numpy(), task.maps.buckets)]
     for slice_ in range(task.slices):
         part = rows.filter(pl.Series(owners == slice_))
-        for piece in part.iter_slices(MOST_ROWS) if part.height else ():
-            yield slice_, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
+        if part.height:
+            yield from _send(task, edge, slice_, part)
 
 
-def hashed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
-    """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
+def _send(task: EpochTask, edge: Edge, slice_: int, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
+    for part in rows.iter_slices(MOST_ROWS):
+        yield slice_, Rows(edge.target, part, edge.port).to_bytes(task.location.spill_directory)
+
+
+def add_hash(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
+    """Prepared rows with the hash that gives their bucket and, where several edges lead to a port, with their edge."""
     rows = task.plan.stages[edge.target.name].route(edge.port).add_hash(rows, task.maps.buckets)
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 
-def run_store(place: StatePlace) -> RunStore:
-    """The worker's store of runs: kept between tasks, so that hot runs stay mapped."""
-    return kept_store(place, whereabouts().executor if place.apart else None)
+def open_run_store(location: StateLocation) -> RunStore:
+    """The worker's store of runs: one for all its tasks, so that hot runs stay mapped."""
+    return shared_run_store(location, current_executor().executor if location.cache_per_executor else None)
 
 
 @functools.lru_cache(maxsize=16)
-def kept_store(place: StatePlace, executor: str | None) -> RunStore:
-    """The store of an executor that has a cache of its own, or of the host."""
-    memory = None if place.memory is None else Path(place.memory)
-    if place.cache is None:
-        return RunStore(Path(place.runs), None, memory=memory)
-    cache = HostCache(Path(place.cache), place.cache_bytes)
+def shared_run_store(location: StateLocation, executor: str | None) -> RunStore:
+    """The store of the host, or of an executor that has a cache of its own."""
+    memory = None if location.memory is None else Path(location.memory)
+    if location.cache is None:
+        return RunStore(Path(location.runs), None, memory=memory)
+    cache = HostCache(Path(location.cache), location.cache_bytes)
     if executor is not None:
         cache = cache.for_executor(executor)
-        cache.claim(whereabouts().pid)
-        if whereabouts().pid != os.getpid():
-            cache.remove_after(whereabouts().pid)
-    return RunStore(Path(place.runs), cache, memory=memory)
+        cache.claim(current_executor().pid)
+        if current_executor().pid != os.getpid():
+            cache.remove_after(current_executor().pid)
+    return RunStore(Path(location.runs), cache, memory=memory)
 
 
 @dataclass(frozen=True)
-class Warmed:
-    """What an executor has done to fill its cache: where it should have been, where it was, the pieces of runs that are
-    there now, the bytes read for that and the seconds it took."""
+class CacheFill:
+    """What a task did to fill an executor's cache: where it should have run and where it ran, the pieces of runs that
+    are in the cache now, the bytes read for that and the seconds it took."""
 
     place: ExecutorLocation
     executor: str
@@ -218,13 +221,13 @@ class Warmed:
     seconds: float
 
 
-def warmed(place: StatePlace, at: ExecutorLocation, pieces: Sequence[Piece]) -> Warmed:
-    """Bring pieces of runs into the cache of the executor this task runs on; one that cannot be read is left out."""
-    began, store, read, there = time.perf_counter(), run_store(place), 0, []
+def fill_cache(location: StateLocation, place: ExecutorLocation, pieces: Sequence[Piece]) -> CacheFill:
+    """Bring pieces of runs into the cache of this task's executor, except those that cannot be read."""
+    started, store, read, filled = time.perf_counter(), open_run_store(location), 0, []
     for piece in pieces:
         try:
             read += store.warm(piece)
         except (PenstockError, OSError):
             continue
-        there.append(piece)
-    return Warmed(at, whereabouts().executor, tuple(there), read, time.perf_counter() - began)
+        filled.append(piece)
+    return CacheFill(place, current_executor().executor, tuple(filled), read, time.perf_counter() - started)

@@ -1,7 +1,4 @@
-"""What an epoch's tasks did, in figures: per task, per sub-query, per slice and per bucket. The raw facts of one epoch.
-
-Receives the facts the tasks sent; hands them typed. Counting costs a pass over the upper bits of the hashes.
-"""
+"""Sums what an epoch's tasks did: by task, stage, slice and bucket. Counting is one pass over the hashes."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from functools import cached_property, partial
 import numpy as np
 import polars as pl
 
-from penstock.epoch.map_rules import bucket_bytes, resolved, runs_of
-from penstock.epoch.message import ScanReport, SliceReport, StageWork, TaskReport
+from penstock.epoch.message import ScanReport, SliceReport, SliceWork, TaskReport
+from penstock.epoch.stage_maps import bucket_bytes, maps_by_stage, stage_runs
 from penstock.query.physical import Plan, Stage
 from penstock.state.bucket_map import BucketMap, BucketMaps
 from penstock.state.buckets import HASH, buckets_of
@@ -24,8 +21,8 @@ from penstock.state.run import RunEntry
 
 @dataclass(frozen=True)
 class TaskWork:
-    """One task: its stage (`scan`, `slice 1`, ...), its number in it, where it ran, how long it took, how much of
-    that it had a core, and what the processes that carried it out held in memory at its end."""
+    """One task: its phase (`scan`, `slice 1`, ...), its number in it, its executor, how long it took, its CPU time, and
+    the memory of its processes at its end."""
 
     stage: str
     number: int
@@ -37,9 +34,9 @@ class TaskWork:
 
 
 @dataclass(frozen=True)
-class Work:
-    """One sub-query: seconds of work, rows that came in (after reduction by their senders) and the bytes they travelled
-    in, over all slices, per slice and per bucket."""
+class StageWork:
+    """One stage: task seconds, rows that it received (after reduction by their senders) and the bytes that these
+    travelled in; in all, by slice and by bucket."""
 
     seconds: float
     rows: int
@@ -57,22 +54,22 @@ class Work:
 
     @cached_property
     def seconds_by_bucket(self) -> tuple[float, ...]:
-        """The seconds of every slice dealt out to its buckets: by their rows, and evenly where none came."""
+        """The seconds of every slice split between its buckets: by their rows, and evenly where there are none."""
         rows = np.asarray(self.rows_by_bucket, dtype=np.float64)
         owners = np.asarray(self.bucket_map)
-        found = np.zeros(len(owners))
+        bucket_seconds = np.zeros(len(owners))
         for slice_, seconds in self.seconds_by_slice.items():
-            mine = owners == slice_
-            share = rows[mine] if rows[mine].any() else np.ones(int(mine.sum()))
+            owned = owners == slice_
+            share = rows[owned] if rows[owned].any() else np.ones(int(owned.sum()))
             if share.size:
-                found[mine] = seconds * share / share.sum()
-        return tuple(found.tolist())
+                bucket_seconds[owned] = seconds * share / share.sum()
+        return tuple(bucket_seconds.tolist())
 
 
-def counted(
-    sub: Stage, inputs: Sequence[pl.DataFrame | None], buckets: int
+def count_rows(
+    stage: Stage, inputs: Sequence[pl.DataFrame | None], buckets: int
 ) -> tuple[int, list[int], list[int]]:
-    """How many rows came for a sub-query in a slice; and the buckets that some came for, with their numbers."""
+    """How many rows a stage receives in a slice; and the buckets that receive some, with their numbers."""
     if all(frame is None or not frame.height for frame in inputs):
         return 0, [], []
     rows, counts = 0, np.zeros(buckets, dtype=np.int64)
@@ -80,14 +77,14 @@ def counted(
         if frame is None or not frame.height:
             continue
         rows += frame.height
-        if not sub.route(port).is_broadcast:
+        if not stage.route(port).is_broadcast:
             counts += np.bincount(buckets_of(frame[HASH].to_numpy(), buckets), minlength=buckets)
     present = np.flatnonzero(counts)
     return rows, present.tolist(), counts[present].tolist()
 
 
-def tasks_of(reports: Iterable[TaskReport]) -> tuple[TaskWork, ...]:
-    """What each task said of itself."""
+def list_tasks(reports: Iterable[TaskReport]) -> tuple[TaskWork, ...]:
+    """The work of each task, by its report."""
     scans = itertools.count()
 
     def task(report: TaskReport) -> TaskWork:
@@ -104,29 +101,29 @@ def tasks_of(reports: Iterable[TaskReport]) -> tuple[TaskWork, ...]:
     return tuple(map(task, reports))
 
 
-def work_of(
+def sum_stage_work(
     reports: Iterable[SliceReport], plan: Plan, maps: BucketMaps, after: Collections
-) -> dict[str, Work]:
-    """What each sub-query did, from what its slices said; `after`: the state as the epoch leaves it."""
-    said: dict[str, list[tuple[int, StageWork]]] = {}
+) -> dict[str, StageWork]:
+    """The work of each stage, by the reports of its slices; `after`: the state after the epoch."""
+    by_stage: dict[str, list[tuple[int, SliceWork]]] = {}
     for report in reports:
-        for sub, one in report.work.items():
-            said.setdefault(sub, []).append((report.slice, one))
-    owners, found = resolved(maps, plan), {}
-    for sub in plan.stages:
-        mine = said.get(sub, [])
-        by_bucket = [0] * maps.buckets
-        for _, one in mine:
+        for stage, one in report.work.items():
+            by_stage.setdefault(stage, []).append((report.slice, one))
+    owners, work = maps_by_stage(maps, plan), {}
+    for stage in plan.stages:
+        slices = by_stage.get(stage, [])
+        rows_by_bucket = [0] * maps.buckets
+        for _, one in slices:
             for bucket, count in zip(one.buckets, one.counts, strict=True):
-                by_bucket[bucket] += count
-        found[sub] = Work(
-            seconds=sum(one.seconds for _, one in mine),
-            rows=sum(one.rows for _, one in mine),
-            bytes=sum(one.bytes for _, one in mine),
-            seconds_by_slice={slice_: one.seconds for slice_, one in mine},
-            rows_by_slice={slice_: one.rows for slice_, one in mine},
-            rows_by_bucket=tuple(by_bucket),
-            bucket_map=owners[sub],
-            _runs=partial(runs_of, plan, after, sub),
+                rows_by_bucket[bucket] += count
+        work[stage] = StageWork(
+            seconds=sum(one.seconds for _, one in slices),
+            rows=sum(one.rows for _, one in slices),
+            bytes=sum(one.bytes for _, one in slices),
+            seconds_by_slice={slice_: one.seconds for slice_, one in slices},
+            rows_by_slice={slice_: one.rows for slice_, one in slices},
+            rows_by_bucket=tuple(rows_by_bucket),
+            bucket_map=owners[stage],
+            _runs=partial(stage_runs, plan, after, stage),
         )
-    return found
+    return work

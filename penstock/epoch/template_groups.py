@@ -1,7 +1,7 @@
-"""How jobs that come and go take part in tasks: their events in the scan, their results after it.
+"""Applies jobs that come and go in tasks: selects their events in the scan, and finishes their results after it.
 
-Receives the events of a source or the results of a group of jobs; hands rows for groups, for outputs and for the
-jobs that read other jobs. A job whose own steps fail is left out and named.
+Guarantees: a job whose own steps fail is left out and recorded in `JobFailures`; other jobs have the same rows as
+without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from penstock.epoch.job_failures import Failures
+from penstock.epoch.job_failures import JobFailures
 from penstock.epoch.message import Rows
 from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
@@ -27,29 +27,27 @@ from penstock.state.buckets import HASH
 
 
 @dataclass
-class Told:
-    """The rows that jobs tell in one task, put together where their columns are alike."""
+class JobRows:
+    """The rows that jobs emit in one task, with the numbers of their jobs: one frame for each schema."""
 
     frames: dict[tuple[tuple[str, str], ...], list[pl.DataFrame]] = field(default_factory=dict)
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Rows with the numbers of their jobs."""
         rows = rows[[name for name in rows.columns if name != HASH]]  # `drop` takes four times as long
-        alike = tuple((name, str(dtype)) for name, dtype in rows.schema.items())
-        self.frames.setdefault(alike, []).append(rows)
+        schema = tuple((name, str(dtype)) for name, dtype in rows.schema.items())
+        self.frames.setdefault(schema, []).append(rows)
 
     def messages(self) -> Iterator[bytes]:
-        for alike in self.frames.values():
-            yield Rows(JOBS, pl.concat(alike)).to_bytes()
+        for frames in self.frames.values():
+            yield Rows(JOBS, pl.concat(frames)).to_bytes()
 
 
-def chosen(
-    task: EpochTask, source: EdgeSource, frame: pl.DataFrame, failures: Failures
+def select_job_events(
+    task: EpochTask, source: EdgeSource, frame: pl.DataFrame, failures: JobFailures
 ) -> Iterator[tuple[TemplateGroup, pl.DataFrame]]:
-    """The events of each group of jobs on a source, prepared for the group's operator if it has one."""
+    """The events of each template group on a source, prepared for the group's operator if it has one."""
     assert task.plan.jobs is not None
-    shared = task.plan.jobs.selections[source]
-    for selection in select_events(shared, frame, failures.add):
+    for selection in select_events(task.plan.jobs.selections[source], frame, failures.add):
         group = selection.group
         if not group.target:
             yield group, selection.rows
@@ -63,92 +61,92 @@ def chosen(
             else:
                 yield group, operator.prepare_encoded(selection.rows, selection.keys)
         except PenstockError:
-            prepared = list(_one_by_one(operator, selection.plain(), failures))
-            if prepared:
-                yield group, pl.concat(prepared)
+            frames = list(_prepare_each(operator, selection.plain(), failures))
+            if frames:
+                yield group, pl.concat(frames)
 
 
-def _one_by_one(operator: Operator, rows: pl.DataFrame, failures: Failures) -> Iterator[pl.DataFrame]:
-    for mine in rows.partition_by(JOB):
+def _prepare_each(operator: Operator, rows: pl.DataFrame, failures: JobFailures) -> Iterator[pl.DataFrame]:
+    """Prepare the rows of each job apart, to find the job that fails."""
+    for job_rows in rows.partition_by(JOB):
         try:
-            yield operator.prepare(mine)
+            yield operator.prepare(job_rows)
         except PenstockError as error:
-            failures.add(int(mine[JOB][0]), error)
+            failures.add(int(job_rows[JOB][0]), error)
 
 
-def results(
-    task: EpochTask, group: str, rows: pl.DataFrame, failures: Failures
+def apply_job_steps(
+    task: EpochTask, group: str, rows: pl.DataFrame, failures: JobFailures
 ) -> Iterator[tuple[GroupMember | None, pl.DataFrame]]:
-    """What the jobs of a group make of the group's rows, with the jobs' numbers: those alike together, then (with its
-    member) each of the others."""
+    """Apply each job's own steps to the rows of its group. Jobs with equal steps come together, then each of the others
+    with its member; rows have the jobs' numbers."""
     assert task.plan.jobs is not None
     members = task.plan.jobs.members[group]
-    alone: list[tuple[GroupMember, pl.DataFrame]] = []
-    for those, mine in _by_steps(members, rows):
-        if those[0].steps_id is None:
-            alone.append((those[0], mine))
+    single: list[tuple[GroupMember, pl.DataFrame]] = []
+    for same, group_rows in _group_by_steps(members, rows):
+        if same[0].steps_id is None:
+            single.append((same[0], group_rows))
             continue
         try:
-            made = run_steps_lazily(those[0].steps, mine, f"the results of {group or 'jobs'}")
+            results = run_steps_lazily(same[0].steps, group_rows, f"the results of {group or 'jobs'}")
         except PenstockError:  # of one of them
-            alone += [(member, mine.filter(pl.col(JOB) == member.job)) for member in those]
+            single += [(member, group_rows.filter(pl.col(JOB) == member.job)) for member in same]
             continue
-        if made.height:
-            yield None, made
-    for member, mine in alone:
-        found = None
-        with failures.of(member.job, task.job_seconds):
-            found = run_steps_lazily(member.steps, mine, f"the results of {member.output}")
-        if found is not None and found.height:
-            yield member, found
+        if results.height:
+            yield None, results
+    for member, job_rows in single:
+        job_results = None
+        with failures.isolate(member.job, task.job_seconds):
+            job_results = run_steps_lazily(member.steps, job_rows, f"the results of {member.output}")
+        if job_results is not None and job_results.height:
+            yield member, job_results
 
 
-def _by_steps(
+def _group_by_steps(
     members: Mapping[int, GroupMember], rows: pl.DataFrame
 ) -> Iterator[tuple[list[GroupMember], pl.DataFrame]]:
-    """The rows of the jobs that are there, dealt out by the steps they go through next."""
-    there, at = np.unique(rows[JOB].to_numpy(), return_inverse=True)
-    dealt: dict[int | tuple[int], list[GroupMember]] = {}
+    """Group the rows of the jobs that are present by the steps that come next."""
+    present, index = np.unique(rows[JOB].to_numpy(), return_inverse=True)
+    groups: dict[int | tuple[int], list[GroupMember]] = {}
     numbers: dict[int | tuple[int], int] = {}
-    place = np.full(len(there), -1)
-    for number, job in enumerate(there.tolist()):
+    group_of = np.full(len(present), -1)
+    for number, job in enumerate(present.tolist()):
         member = members.get(job)
         if member is not None:
             steps = (job,) if member.steps_id is None else member.steps_id
-            numbers.setdefault(steps, len(numbers))
-            place[number] = numbers[steps]
-            dealt.setdefault(steps, []).append(member)
-    order = np.argsort(place[at], kind="stable")
-    ordered, ends = rows[order], np.searchsorted(place[at][order], np.arange(len(dealt) + 1))
-    for number, those in enumerate(dealt.values()):
-        yield those, ordered.slice(ends[number], ends[number + 1] - ends[number])
+            group_of[number] = numbers.setdefault(steps, len(numbers))
+            groups.setdefault(steps, []).append(member)
+    order = np.argsort(group_of[index], kind="stable")
+    ordered, ends = rows[order], np.searchsorted(group_of[index][order], np.arange(len(groups) + 1))
+    for number, same in enumerate(groups.values()):
+        yield same, ordered.slice(ends[number], ends[number + 1] - ends[number])
 
 
-def best(task: EpochTask, output: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """A task's candidates for an output that shows the best rows of each window."""
+def rank_rows(task: EpochTask, output: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """A task's candidates for an output that has the best rows of each window; all rows for another output."""
     top = task.plan.outputs[output].top
     return rows if top is None else top.candidates(rows)
 
 
-def read_by(
-    task: EpochTask, output: str, rows: pl.DataFrame, where: str, failures: Failures
+def route_to_readers(
+    task: EpochTask, output: str, rows: pl.DataFrame, where: str, failures: JobFailures
 ) -> Iterable[tuple[Edge, pl.DataFrame]]:
-    """The rows of an output on their way to the jobs that read it, prepared for those."""
+    """The rows of an output for the jobs that read it, prepared for these."""
     for edge in task.plan.edges_from(EdgeSource("job", output)):
-        made = prepared(task, edge, rows, where, failures)
-        if made is not None:
-            yield edge, made
+        prepared = prepare_rows(task, edge, rows, where, failures)
+        if prepared is not None:
+            yield edge, prepared
 
 
-def prepared(
-    task: EpochTask, edge: Edge, rows: pl.DataFrame, where: str, failures: Failures
+def prepare_rows(
+    task: EpochTask, edge: Edge, rows: pl.DataFrame, where: str, failures: JobFailures
 ) -> pl.DataFrame | None:
-    """Rows taken through an edge's steps and made ready for the operator it leads to; None when none are left."""
-    made = None
-    with failures.of(task.job_of(edge), task.job_seconds):
-        made = run_steps(edge.steps, rows, where)
+    """Apply an edge's steps, and prepare the rows for the operator that it leads to; None when none are left."""
+    prepared = None
+    with failures.isolate(task.job_of(edge), task.job_seconds):
+        prepared = run_steps(edge.steps, rows, where)
         operator = task.operator_of(edge)
-        if made.height and operator is not None:
-            # the hash is that of an operator before, not of this one
-            made = operator.prepare(made.drop(HASH, strict=False), edge.port)
-    return made if made is not None and made.height else None
+        if prepared.height and operator is not None:
+            # the hash is that of the operator before
+            prepared = operator.prepare(prepared.drop(HASH, strict=False), edge.port)
+    return prepared if prepared is not None and prepared.height else None

@@ -19,7 +19,7 @@ _MOST_MICROS = 250_000_000_000_000_000
 
 
 @dataclass(frozen=True)
-class StageFigures:
+class StageMetrics:
     """What a stage did in an epoch: rows that it received, the bytes they were exchanged in, its task time, and how
     long its slowest task took."""
 
@@ -30,7 +30,7 @@ class StageFigures:
 
 
 @dataclass(frozen=True)
-class EpochFigures:
+class EpochMetrics:
     """An epoch in numbers. Event times are microseconds since 1970, `committed_at` and `until` seconds."""
 
     epoch: int
@@ -38,7 +38,7 @@ class EpochFigures:
     bytes: int = 0
     late: int = 0
     bad: int = 0
-    leaped: int = 0
+    skipped_partitions: int = 0
     seconds: float = 0.0
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     units: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class EpochFigures:
     run_bytes: int = 0
     checkpoint_bytes: int = 0
     manifest_cpu_seconds: float = 0.0
-    stages: Mapping[str, StageFigures] = field(default_factory=dict)
+    stages: Mapping[str, StageMetrics] = field(default_factory=dict)
     #: task time and CPU time of each executor
     executors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     #: rows that each job emitted; and up to which event time, where the rows or the epoch have one
@@ -75,15 +75,15 @@ class EpochFigures:
         return asdict(self)
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> EpochFigures:
+    def from_plain(plain: Mapping[str, Any]) -> EpochMetrics:
         """The figures that JSON carried, as far as this version knows them."""
-        known = {name: plain[name] for name in EpochFigures.__dataclass_fields__ if name in plain}
-        known["stages"] = {name: StageFigures(**one) for name, one in plain.get("stages", {}).items()}
+        known = {name: plain[name] for name in EpochMetrics.__dataclass_fields__ if name in plain}
+        known["stages"] = {name: StageMetrics(**one) for name, one in plain.get("stages", {}).items()}
         known["executors"] = {name: (one[0], one[1]) for name, one in plain.get("executors", {}).items()}
-        return EpochFigures(**known)
+        return EpochMetrics(**known)
 
 
-def fold_epoch(registry: Registry, epoch: EpochFigures) -> None:
+def fold_epoch(registry: Registry, epoch: EpochMetrics) -> None:
     """Take in an epoch."""
     registry.set(m.EPOCH, epoch.epoch)
     registry.set(m.DURABLE_EPOCH, epoch.durable_epoch)
@@ -97,7 +97,7 @@ def fold_epoch(registry: Registry, epoch: EpochFigures) -> None:
         (m.INPUT_BYTES, epoch.bytes),
         (m.LATE_EVENTS, epoch.late),
         (m.DEAD_LETTERS, epoch.bad),
-        (m.SKIPPED_PARTITIONS, epoch.leaped),
+        (m.SKIPPED_PARTITIONS, epoch.skipped_partitions),
         (m.RUN_BYTES, epoch.run_bytes),
         (m.CHECKPOINT_BYTES, epoch.checkpoint_bytes),
     ):
@@ -122,7 +122,7 @@ def _instant(micros: int | None) -> float | None:
     return None if micros is None or abs(micros) > _MOST_MICROS else micros / 1e6
 
 
-def _fold_latency(registry: Registry, epoch: EpochFigures) -> None:
+def _fold_latency(registry: Registry, epoch: EpochMetrics) -> None:
     """An epoch's events are taken as spread evenly from its newest to its oldest."""
     newest, oldest = epoch.ages
     if newest is not None and oldest is not None and epoch.events and newest <= REPLAY_SECONDS:
@@ -130,7 +130,7 @@ def _fold_latency(registry: Registry, epoch: EpochFigures) -> None:
         registry.observe_between(m.LATENCY, least, max(least, oldest), times=epoch.events)
 
 
-def _fold_work(registry: Registry, epoch: EpochFigures) -> None:
+def _fold_work(registry: Registry, epoch: EpochMetrics) -> None:
     for name, stage in epoch.stages.items():
         registry.add(m.STAGE_ROWS, stage.rows, name)
         registry.add(m.STAGE_BUSY, stage.seconds, name)
@@ -141,7 +141,7 @@ def _fold_work(registry: Registry, epoch: EpochFigures) -> None:
         registry.add(m.EXECUTOR_CPU_SECONDS, cpu, executor)
 
 
-def _fold_jobs(registry: Registry, epoch: EpochFigures) -> None:
+def _fold_jobs(registry: Registry, epoch: EpochMetrics) -> None:
     for job, rows in epoch.rows.items():
         registry.add(m.JOB_ROWS, rows, job)
         registry.add(m.JOB_EPOCHS, 1, job)

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.epoch.runner import EpochReport
 from penstock.ha.unit import KEPT, Recovery, UnitRecord
 from penstock.state.directory import StateDirectory
@@ -69,13 +69,13 @@ class Lead:
 
     def is_first_result(self, report: EpochReport) -> bool:
         """Whether these are the first results that the sinks did not have."""
-        had = report.delivered_before or report.offered_again
+        had = report.delivery_skipped or report.redelivered
         first = not self._told and not had
         self._told |= first
         return first
 
     def resulted(
-        self, record: UnitRecord, report: EpochReport, back: Comeback
+        self, record: UnitRecord, report: EpochReport, back: RecoveryOutcome
     ) -> tuple[UnitRecord, dict[str, float]]:
         """The record with the first results of the recovery, and what that measured. What engines ended with before
         is over: the unit has come on."""

@@ -28,7 +28,7 @@ from penstock.engine.job_server import JobServer
 from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.recent_epochs import Recent
 from penstock.engine.status_server import StatusServer
-from penstock.epoch.run_summary import Run
+from penstock.epoch.report import RunSummary
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, PenstockError
 from penstock.ha.schemes import Scheme
@@ -203,7 +203,7 @@ class EngineMember:
         settings = replace(self._settings, state=directory, warm_up=self._cold)
         return Engine(self._program(), settings, self._spark, lease, duty)
 
-    def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
+    def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> RunSummary:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""
         over, failure = threading.Event(), []
 
@@ -253,7 +253,7 @@ class EngineMember:
     def _epoch(self, engine: Engine, report: EpochReport) -> None:
         waiting = {} if engine.admission is None else engine.admission.backlog
         behind = round(behind_seconds(report.units, report.seconds, waiting), 1)
-        self._say(epoch=report.epoch, behind=behind, repeats=report.to_repeat)
+        self._say(epoch=report.epoch, behind=behind, repeats=report.needs_replay)
         self._recent.add(report)
         lead = self._leads
         if lead is None:
@@ -269,7 +269,7 @@ class EngineMember:
         def resulted(record: UnitRecord) -> UnitRecord:
             figures = {} if wire is None else {"wire": wire}
             if first:
-                record, more = lead.resulted(record, report, engine.seat.comeback)
+                record, more = lead.resulted(record, report, engine.seat.recovery)
                 figures |= more
             return record.add_measurements(**figures)
 
@@ -282,8 +282,8 @@ class EngineMember:
         if self._hearing is not None:
             self._hearing.hear()
         if self._leads is not None and engine.admission is not None:
-            seconds = self._pace.wanted(self._unit, record, engine.admission.admitted, engine.program)
-            engine.admission.pace_seconds = seconds
+            seconds = self._pace.wanted(self._unit, record, engine.admission.last_admitted, engine.program)
+            engine.admission.throttle_seconds = seconds
         if self._leads is None or not self._gauge.due:
             return
         if load := self._gauge.load():
@@ -291,7 +291,7 @@ class EngineMember:
         if figures := self._gauge.figures():
             self._unit.change(lambda now: now.add_measurements(**figures))
 
-    def _ended(self, run: Run, engine: Engine) -> None:
+    def _ended(self, run: RunSummary, engine: Engine) -> None:
         """The engine came to its end without an error: all is read, or we are to leave."""
         if self._lease is None:
             return
@@ -375,12 +375,12 @@ class EngineMember:
         if (lease := self._acquired(engine.state.path)) is not None:
             self._promote(engine, lease)
             return
-        engine.outlet.forget(engine.seat.committed)
+        engine.delivery.drop_held(engine.seat.committed)
         if record.scheme is Scheme.active_replication:
-            engine.outlet.open()
+            engine.delivery.release()
         else:
-            engine.outlet.hold()
-        held = len(engine.outlet.held_epochs)
+            engine.delivery.hold()
+        held = len(engine.delivery.held_epochs)
         if held != self._voice.me.held or self._voice.unsaid:
             self._say(held=held)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.engine.gauges import RECENT_SECONDS, Gauges
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 
 #: five minutes of epochs of a second
 MAX_EPOCHS = 300
@@ -28,7 +28,7 @@ class EpochHistory:
         self._recent: deque[tuple[float, Mapping[str, int], Mapping[str, int]]] = deque()
         self._started_at = clock()
 
-    def add(self, epoch: EpochFigures, backlog: int) -> None:
+    def add(self, epoch: EpochMetrics, backlog: int) -> None:
         """Add an epoch."""
         newest, oldest = epoch.ages
         self._points.append(

@@ -28,7 +28,7 @@ from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics import Registry, expose
 from penstock.metrics.declared import JOB_ROWS
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.metrics.facts import set_engine, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
@@ -103,14 +103,14 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
 
     def add_epoch(self, report: EpochReport) -> None:
         """Show a committed epoch."""
-        emitted = report.figures.rows
-        self.count_epoch(report.figures)
+        emitted = report.metrics.rows
+        self.count_epoch(report.metrics)
         with self._lock:
             self._epochs.update(emitted.keys())
         self.committed = max(self.committed, report.epoch)
         self._drop_stale_results(emitted)
 
-    def count_epoch(self, epoch: EpochFigures) -> None:
+    def count_epoch(self, epoch: EpochMetrics) -> None:
         """Count the figures of an epoch; its rows may be in another process."""
         with self._lock:
             self._gauges.count(epoch)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.state.durable import write_whole
 
 #: restarts in the file
@@ -55,7 +55,7 @@ class Restarts:
         self._is_open = True
         self._write(ended=False)
 
-    def add_epoch(self, epoch: EpochFigures) -> None:
+    def add_epoch(self, epoch: EpochMetrics) -> None:
         """Record the first result after a restart."""
         if not self._is_restarting:
             return

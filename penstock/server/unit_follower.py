@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.server.host import Host
 from penstock.server.status_client import request_status
 from penstock.server.structured_log import log
@@ -162,7 +162,7 @@ class UnitFollower:
         directory = self._directory
         with contextlib.suppress(PenstockError):  # it is busy, on another host, or gone
             for figures in request_status(directory, f"epochs {self._last_figures + 1}", _RESPONSE_SECONDS):
-                epoch = EpochFigures.from_plain(figures)
+                epoch = EpochMetrics.from_plain(figures)
                 if epoch.epoch > self._last_figures:
                     self._host.count_epoch(epoch)
                     self._last_figures = epoch.epoch

@@ -56,7 +56,7 @@ class Executor:
         return f"executor_{self.host}_{self.id}"
 
 
-def beginning(settings: Settings) -> dict[str, str]:
+def initial_settings(settings: Settings) -> dict[str, str]:
     """Spark settings with which an application on a cluster begins with the executors asked for."""
     cores = settings.executor_cores
     chosen = {"spark.decommission.enabled": "true"}
@@ -75,7 +75,7 @@ def beginning(settings: Settings) -> dict[str, str]:
     }
 
 
-def take_over(context: SparkContext) -> None:
+def stop_dynamic_allocation(context: SparkContext) -> None:
     """Stop Spark's own deciding about executors: from here on they come and go by our requests."""
     manager = context._jsc.sc().executorAllocationManager()
     if manager.isDefined():

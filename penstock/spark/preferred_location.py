@@ -23,7 +23,7 @@ from penstock.state.bucket_map import ExecutorLocation
 _KEPT = 8
 
 
-class Located:
+class PreferredLocations:
     """What makes tasks prefer executors; one a Spark application."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -38,7 +38,7 @@ class Located:
         """A partition a place, which prefers to be worked on there; each has one empty byte string."""
         return RDD(self._made(places).toJavaRDD(), self._context, RawBytes())
 
-    def placed(self, stage: RDD[bytes], places: Sequence[ExecutorLocation | None]) -> RDD[bytes]:
+    def prefer(self, stage: RDD[bytes], places: Sequence[ExecutorLocation | None]) -> RDD[bytes]:
         """What an exchange hands on, with the tasks that take it at these places."""
         part: Any = stage
         zipped = self._made(places).zipPartitions(part._jrdd.rdd(), False, self._second, self._any, self._any)

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession as SparkSession
 from penstock.errors import ExternalError
 from penstock.settings import Settings, cores_of, on_one_host
 from penstock.spark.exchange import exchange
-from penstock.spark.executors import beginning, take_over
+from penstock.spark.executors import initial_settings, stop_dynamic_allocation
 from penstock.spark.java import java_home
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -68,7 +68,7 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
         ) from failure
     spark.sparkContext.setLogLevel("OFF")
     if settings.executors is not None:
-        take_over(spark.sparkContext)
+        stop_dynamic_allocation(spark.sparkContext)
     return spark
 
 
@@ -130,7 +130,7 @@ def _defaults(settings: Settings) -> dict[str, str]:
             "spark.driver.extraJavaOptions": _QUICK_JAVA,
         }
     if not settings.master.startswith("local"):
-        chosen |= _on_executors(settings) | beginning(settings)
+        chosen |= _on_executors(settings) | initial_settings(settings)
     return chosen
 
 

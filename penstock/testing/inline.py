@@ -14,17 +14,17 @@ from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.engine.state_continuity import continue_state
 from penstock.engine.state_location import state_place
-from penstock.epoch.admission import Admission
-from penstock.epoch.emission_limit import Closing
-from penstock.epoch.job_shares import JobShares
-from penstock.epoch.local_stages import LocalStages
-from penstock.epoch.migration import Change
-from penstock.epoch.migration_cost import Rules
-from penstock.epoch.open_logs import Logs
+from penstock.epoch.admission import Admission, AdmissionSettings
+from penstock.epoch.emission_limit import EmissionLimit
+from penstock.epoch.job_failures import JobShares
+from penstock.epoch.migration import MapChange
+from penstock.epoch.migration_cost import MigrationRules
+from penstock.epoch.open_logs import OpenLogs
 from penstock.epoch.rate_control import RateControl
-from penstock.epoch.recovery import come_back
-from penstock.epoch.runner import EpochReport, EpochRunner, Shape
-from penstock.epoch.task import StatePlace
+from penstock.epoch.recovery import recover
+from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
+from penstock.epoch.stages import LocalStages
+from penstock.epoch.task import StateLocation
 from penstock.ha.schemes import Semantics
 from penstock.query.logical import App
 from penstock.state.bucket_map import BucketMaps
@@ -46,12 +46,12 @@ class InlineEngine:
         buckets: int = 64,
         job_seconds: float = 0.0,
         cache: Path | None = None,
-        rules: Rules | None = None,
+        rules: MigrationRules | None = None,
         job_share: float = 0.0,
         fence: Fence | None = None,
         checkpoint_every: int = 1,
         semantics: Semantics = Semantics.precise,
-        closing: Closing | None = None,
+        closing: EmissionLimit | None = None,
         drop_state: bool = False,
     ) -> None:
         program = program_of(app, state) if isinstance(app, App) else app
@@ -69,8 +69,8 @@ class InlineEngine:
         try:
             program.start(fenced_directory=self._directory.fenced_directory)
             continue_state(self._directory, facts, program, drops_state=drop_state)
-            self.comeback = come_back(self._directory, program, semantics, at_hand=False)
-            logs = Logs(self._directory, facts, buckets)
+            self.recovery = recover(self._directory, program, semantics, at_hand=False)
+            logs = OpenLogs(self._directory, facts, buckets)
             taken = self._directory.records.last_commands()
             if program.commands == taken:
                 logs.start(program.plan(program.commands))
@@ -81,29 +81,29 @@ class InlineEngine:
         rate = RateControl(1.0, epoch_units, epoch_units, epoch_units)
         self._admission = Admission(
             program,
+            AdmissionSettings(drain=True, emission_limit=closing),
             lambda scan: rate,
             self._directory.records.read_end,
-            drain=True,
-            least_interval_seconds=0,
             start_log=logs.start_one,
-            closing=closing,
         )
         self.runner = EpochRunner(
             LocalStages(),
             program,
             self._directory,
-            Shape(2, 1 if callable(slices) else slices, buckets),
-            self._place(state, cache, checkpoint_every),
-            job_seconds,
-            rules=rules,
-            shares=JobShares(job_share, 0.0),
+            RunnerSettings(
+                Shape(2, 1 if callable(slices) else slices, buckets),
+                self._place(state, cache, checkpoint_every),
+                job_seconds,
+                rules or MigrationRules(),
+                JobShares(job_share, 0.0),
+                checkpoint_every,
+            ),
             fence=fence,
-            checkpoint_every=checkpoint_every,
-            fates=self.comeback.fates,
+            recovery=self.recovery.actions,
         )
         self._start = self._directory.committed_end() or Offset()
 
-    def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StatePlace:
+    def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StateLocation:
         """Where runs are; the memory of an engine begins empty, as after a loss."""
         place = state_place(self._directory, cache, 1 << 30, apart=cache is not None)
         if checkpoint_every == 1:
@@ -119,17 +119,17 @@ class InlineEngine:
 
     def step(self) -> EpochReport | None:
         """Run one epoch if there is a reason for one; None when everything is read for now."""
-        end = self._admission.latest(self._start)
+        end = self._admission.admit(self._start)
         while end == self._start:
             if self._admission.drained.is_set():
                 self._admission.drained.clear()
                 return None
-            end = self._admission.latest(self._start)
+            end = self._admission.admit(self._start)
         if callable(self._slices):
-            self.runner.resliced(self._slices(end.epoch))
+            self.runner.reslice(self._slices(end.epoch))
         report = self.runner.run(end.epoch, self._start, end)
-        self.comeback.count(report)
-        self._admission.observed(report.units, report.seconds, report.due)
+        self.recovery.count(report)
+        self._admission.observe(report.units, report.seconds, report.pending)
         self._start = end
         return report
 
@@ -160,10 +160,10 @@ def run_inline(
     buckets: int = 64,
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
-    remap: Callable[[int, BucketMaps], Change | None] | None = None,
+    remap: Callable[[int, BucketMaps], MapChange | None] | None = None,
     fence: Fence | None = None,
     checkpoint_every: int = 1,
-    closing: Closing | None = None,
+    closing: EmissionLimit | None = None,
     drop_state: bool = False,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.

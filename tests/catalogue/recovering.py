@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.ha.schemes import Semantics
 from penstock.query.stream import Stream
 from penstock.testing.list_log import ListLog
@@ -33,7 +33,7 @@ def lived(
     said: dict[int, str] | None = None,
     semantics: Semantics = Semantics.precise,
     functions: Mapping[str, Any] | None = None,
-) -> tuple[Told, Comeback]:
+) -> tuple[Told, RecoveryOutcome]:
     """One life of an engine, until it dies or has read everything. `said`: what is said before an epoch; taken out once
     it is."""
     said = {} if said is None else said
@@ -53,4 +53,4 @@ def lived(
             name: [(answer.epoch, row) for answer in jobs.since(name, 0) for row in answer.rows.rows()]
             for name in jobs.catalogue.jobs
         }
-        return told, engine.comeback
+        return told, engine.recovery

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from penstock.catalogue.program import Program
 from penstock.engine import engine
-from penstock.epoch.admission import Admission
-from penstock.epoch.emission_limit import Closing
+from penstock.epoch.admission import AdmissionSettings
+from penstock.epoch.emission_limit import EmissionLimit
 from penstock.epoch.kill_points import STEPS
 from penstock.epoch.runner import EpochReport
 from penstock.operators.job_windows import CLOSING_BATCHES
@@ -50,10 +50,10 @@ SQL = ";\n".join(
 
 
 @dataclass(frozen=True)
-class Steady(Closing):
+class Steady(EmissionLimit):
     """Believes the same of a row for ever: what epochs consist of does not depend on the machine."""
 
-    def observed(self, share: float, factor: float) -> Closing:
+    def observe(self, share: float, factor: float) -> EmissionLimit:
         return self
 
 
@@ -62,22 +62,22 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[A
     return kit.run_all(tmp_path_factory.mktemp("straight") / "state", kit.clicks(EVENTS), SQL)
 
 
-def run(state: Path, closing: Closing, **options: Any) -> list[EpochReport]:
+def run(state: Path, closing: EmissionLimit, **options: Any) -> list[EpochReport]:
     with kit.running(state, kit.clicks(EVENTS), SQL, closing=closing, **options) as (_, running):
         return list(running.steps())
 
 
-def lots_told(reports: Sequence[EpochReport]) -> set[int]:
-    return {due.ahead for report in reports for due in report.due.values()}
+def batches_ahead(reports: Sequence[EpochReport]) -> set[int]:
+    return {pending.ahead for report in reports for pending in report.pending.values()}
 
 
 @pytest.mark.parametrize("units", [80, 15])
 def test_every_lot_in_an_epoch_of_its_own(units: int, straight: dict[str, Any], state: Path) -> None:
     reports = run(state, Steady(row_seconds=1.0), epoch_units=units, slices=lambda epoch: epoch % 3 + 1)
     assert kit.told(reports) == straight
-    (occupied,) = {due.lots for report in reports for due in report.due.values()}
+    (occupied,) = {pending.batches for report in reports for pending in report.pending.values()}
     assert len(occupied) == 7, "six jobs and a ranked one, whose windows do not overlap"
-    assert lots_told(reports) == {0, CLOSING_BATCHES, *(lot + 1 for lot in occupied[:-1])}
+    assert batches_ahead(reports) == {0, CLOSING_BATCHES, *(lot + 1 for lot in occupied[:-1])}
     assert len({report.watermark for report in reports}) > 10, "one instant after the other"
 
 
@@ -102,7 +102,7 @@ def test_nothing_is_held_where_all_of_it_fits(straight: dict[str, Any], state: P
 def test_held_anywhere(seed: int, straight: dict[str, Any], state: Path) -> None:
     reports = run(state, Holding(seed), epoch_units=20, slices=lambda epoch: (epoch + seed) % 4 + 1)
     assert kit.told(reports) == straight
-    assert any(due.held for report in reports for due in report.due.values())
+    assert any(pending.is_limited for report in reports for pending in report.pending.values())
 
 
 def test_killed_at_any_step_while_it_tells(straight: dict[str, Any], state: Path) -> None:
@@ -132,7 +132,7 @@ def test_an_engine_that_comes_back_tells_no_more_at_once_than_before(state: Path
         before = [running.step() for _ in range(4)]
     with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=closing) as (_, running):
         after = list(running.steps())
-    assert all(report is not None and report.due["clicks"].held for report in before[1:])
+    assert all(report is not None and report.pending["clicks"].is_limited for report in before[1:])
     assert not after[0].rows
     assert max(sum(rows.height for rows in report.rows.values()) for report in after) <= 90
 
@@ -159,7 +159,7 @@ def test_a_window_that_was_told_ahead_is_not_open_any_more(straight: dict[str, A
         reports: list[EpochReport] = []
         while (
             not reports
-            or not 0 < reports[-1].due["clicks"].ahead < CLOSING_BATCHES
+            or not 0 < reports[-1].pending["clicks"].ahead < CLOSING_BATCHES
             or not kit.told(reports).keys() & {*names}
         ):
             report = running.step()
@@ -185,7 +185,8 @@ def test_on_spark(
     straight: dict[str, Any], spark: SparkSession, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark keeps what its offsets say of how far watermarks may come, and asks for epochs that read nothing."""
-    monkeypatch.setattr(engine, "Admission", partial(Admission, closing=Steady(row_seconds=0.01)))
+    limited = partial(AdmissionSettings, emission_limit=Steady(row_seconds=0.01))
+    monkeypatch.setattr(engine, "AdmissionSettings", limited)
     jobs = Program("test", state, streams={"clicks": kit.clicks(EVENTS)}, begin=SQL)
     settings = Settings(
         state=state, drain=True, most_epoch_units=40, small_epoch_bytes=0, slices=2, warm_up=False
@@ -193,8 +194,8 @@ def test_on_spark(
     reports: list[EpochReport] = []
     engine.Engine(jobs, settings, spark).run(reports.append)
     assert kit.told(reports) == straight
-    assert any(report.due["clicks"].held for report in reports)
-    assert len(lots_told(reports)) > 1
+    assert any(report.pending["clicks"].is_limited for report in reports)
+    assert len(batches_ahead(reports)) > 1
 
 
 def test_windows_that_overlap_much_are_not_counted_over_and_over(state: Path) -> None:
@@ -210,7 +211,11 @@ def test_windows_that_overlap_much_are_not_counted_over_and_over(state: Path) ->
         ):
             found[name] = list(running.steps())
     assert kit.told(found["held"]) == kit.told(found["straight"])
-    counted = max(sum(map(sum, due.rows.values())) for report in found["held"] for due in report.due.values())
+    counted = max(
+        sum(map(sum, pending.rows.values()))
+        for report in found["held"]
+        for pending in report.pending.values()
+    )
     rows = sum(len(rows) for rows in kit.told(found["straight"]).values())
     assert len(EVENTS) / 2 < counted < 4 * rows
     assert len(found["held"]) < len(found["straight"]) + 12

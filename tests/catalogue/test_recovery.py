@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.catalogue.snapshot import packed, unpacked
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.errors import UserError
 from tests.catalogue import kit, recovering
 from tests.catalogue.recovering import EVENTS, NOWHERE, UNITS, Told, clicks
@@ -25,7 +25,7 @@ CREATE JOB reader AS SELECT page, MAX(b) AS m FROM base GROUP BY page WINDOWING 
 """
 
 
-def lived(state: Path, kill: tuple[str, int] = NOWHERE) -> tuple[Told, Comeback]:
+def lived(state: Path, kill: tuple[str, int] = NOWHERE) -> tuple[Told, RecoveryOutcome]:
     return recovering.lived(state, BEGIN, kill)
 
 

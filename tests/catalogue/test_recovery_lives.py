@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.ha.schemes import Semantics
 from tests.catalogue.recovering import EVENTS, NOWHERE, UNITS, Told, lived
 
@@ -37,7 +37,7 @@ def total(told: Told, job: str) -> int:
 
 def both(
     folder: Path, sql: str, said: dict[int, str], semantics: Semantics = Semantics.precise
-) -> tuple[Told, Told, Comeback]:
+) -> tuple[Told, Told, RecoveryOutcome]:
     """What is told without a loss and with one, and how it came back."""
     straight, _ = lived(folder / "straight", sql, NOWHERE, dict(said), semantics, FUNCTIONS)
     rest = dict(said)

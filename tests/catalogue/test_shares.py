@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.epoch.job_shares import JobShares
+from penstock.epoch.job_failures import JobShares
 from penstock.testing.list_log import ListLog
 from tests.catalogue import kit
 from tests.catalogue.test_epoch_failures import STAY, life

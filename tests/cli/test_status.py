@@ -24,7 +24,7 @@ from penstock.engine.recent_epochs import KEPT_EPOCHS, Recent
 from penstock.engine.status_server import StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.server.status_client import request_status
 from tests.cluster import driven, query
 
@@ -72,7 +72,7 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     recent = Recent()
     for epoch in range(KEPT_EPOCHS + 5):
         rows = {"a": pl.DataFrame({"n": [1, 2]}), "b": pl.DataFrame({"n": []})}
-        times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "leaped": 1}
+        times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "skipped_partitions": 1}
         recent.add(EpochReport(epoch, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times))
     assert len(recent.since(0)) == KEPT_EPOCHS
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
@@ -80,8 +80,8 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
         (result,) = request_status(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
         assert request_status(tmp_path / "state", "epochs 1000000") == []
     of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
-    assert EpochFigures.from_plain(result) == of_report.figures
-    assert of_report.figures.rows == {"a": 2}
+    assert EpochMetrics.from_plain(result) == of_report.metrics
+    assert of_report.metrics.rows == {"a": 2}
 
 
 def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import AddJob, FailJob
 from penstock.cli.run_view import LineView, backlog
 from penstock.cli.summary import failed_jobs, result_lines, warning
-from penstock.epoch.run_summary import Run
+from penstock.epoch.report import RunSummary
 from penstock.testing.inline import run_inline
 from tests.regressions.harness import ev, stream
 
 
-def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> Run:
+def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> RunSummary:
     reports = run_inline(ps.app("t", ps.output("o", stream(rows, "clicks", **options))), state)
-    return Run(
+    return RunSummary(
         events=sum(one.events for one in reports),
         late=sum(one.late for one in reports),
         bad=sum(one.bad for one in reports),
@@ -41,11 +41,11 @@ def test_all_late(tmp_path: Path) -> None:
 
 def test_some_are_good(tmp_path: Path) -> None:
     assert warning(ended([ev(0, n="many"), ev(1, n=2)], tmp_path), tmp_path) is None
-    assert warning(Run(), tmp_path) is None
+    assert warning(RunSummary(), tmp_path) is None
 
 
 def test_nothing_is_known_of_the_reason(tmp_path: Path) -> None:
-    assert warning(Run(bad=3), tmp_path) == "WARNING: none of the records read could be used: 3 dead"
+    assert warning(RunSummary(bad=3), tmp_path) == "WARNING: none of the records read could be used: 3 dead"
 
 
 def test_the_backlog_names_its_streams() -> None:

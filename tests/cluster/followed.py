@@ -125,7 +125,7 @@ class Followed:
     def until_caches(self, count: int) -> None:
         """The caches of executors that have gone are gone."""
         assert self.engine._runner is not None
-        cache = Path(str(self.engine._runner._place.cache))
+        cache = Path(str(self.engine._runner._location.cache))
         self._until(lambda: len(list(cache.glob("executor-*"))) == count, f"{count} caches")
 
     def until_a_second(self) -> None:

@@ -12,16 +12,16 @@ import penstock as ps
 from penstock.engine.collect import COLD_EPOCHS, Meter, Worker
 from penstock.engine.elasticity import Elasticity
 from penstock.epoch import migration as moves
-from penstock.epoch.map_rules import resolved
 from penstock.epoch.report import SCAN, EpochReport
-from penstock.epoch.task_work import TaskWork, Work
-from penstock.query.compile import forms
+from penstock.epoch.stage_maps import maps_by_stage
+from penstock.epoch.task_work import StageWork, TaskWork
+from penstock.query.compile import compile_forms
 from penstock.query.physical import Plan
 from penstock.scaling.settings import ElasticSettings
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 
 BUCKETS = 16
-PLAN = forms(
+PLAN = compile_forms(
     ps.app(
         "clicks",
         ps.output(
@@ -45,7 +45,7 @@ def report(
     """An epoch whose work lies evenly on all buckets."""
     slices = set(maps.of(sub))
     by_slice = {s: seconds * maps.of(sub).count(s) / BUCKETS for s in slices}
-    work = Work(
+    work = StageWork(
         seconds, events, 100, by_slice, dict.fromkeys(slices, 1), (events // BUCKETS,) * BUCKETS, maps.of(sub)
     )
     tasks = (TaskWork(SCAN, 0, "1", seconds / 10, seconds / 10, events),)
@@ -82,7 +82,7 @@ class Playground:
     failing: bool = False
     #: moves are not made before `made` is called
     slow: bool = False
-    under_way: list[tuple[moves.Change, Future[moves.Moved]]] = field(default_factory=list)
+    under_way: list[tuple[moves.MapChange, Future[moves.MigrationResult]]] = field(default_factory=list)
     plan: Plan = PLAN
     greeted: list[ExecutorLocation] = field(default_factory=list)
     #: cleared, greetings do not come to an end
@@ -124,8 +124,8 @@ class Playground:
         if there():
             self.greeted.append(place)
 
-    def remap(self, change: moves.Change) -> Future[moves.Moved]:
-        ticket: Future[moves.Moved] = Future()
+    def remap(self, change: moves.MapChange) -> Future[moves.MigrationResult]:
+        ticket: Future[moves.MigrationResult] = Future()
         self.under_way.append((change, ticket))
         if not self.slow:
             self.made()
@@ -138,7 +138,7 @@ class Playground:
             if ticket.set_running_or_notify_cancel():
                 if not self.failing:
                     self.maps = change.maps.check(BUCKETS)
-                report = moves.Moved(not self.failing, 1, "immediate", "because", 0)
+                report = moves.MigrationResult(not self.failing, 1, "immediate", "because", 0)
                 ticket.set_result(replace(report, pause_seconds=0.5, read_rate=200e6))
 
     def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1, events: int = 1_000) -> None:
@@ -152,7 +152,7 @@ class Playground:
 
     def owners(self) -> set[str]:
         """Who works on some bucket."""
-        slices = {slice_ for owners in resolved(self.maps, self.plan).values() for slice_ in owners}
+        slices = {slice_ for owners in maps_by_stage(self.maps, self.plan).values() for slice_ in owners}
         return {str(getattr(self.maps.location_of(slice_), "executor", None)) for slice_ in slices}
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.collect import COLD_EPOCHS, Meter, Waiting, Worker, held, snapshot
-from penstock.epoch.executor_identity import memory
+from penstock.epoch.executor_identity import measure_memory
 from penstock.epoch.message import Message, ScanReport, open_message
 from penstock.epoch.report import SCAN
-from penstock.epoch.task_work import tasks_of
+from penstock.epoch.task_work import list_tasks
 from penstock.scaling.record import Outcome
 from penstock.state.bucket_map import ExecutorLocation, even_maps
 from tests.engine.playground import BUCKETS, SUB, Playground, overload, report
@@ -311,14 +311,14 @@ def test_the_processor_of_one_that_never_had_a_task_is_not_known(playground: Pla
 
 
 def test_a_process_knows_what_it_holds() -> None:
-    own, shared = memory()[os.getpid()]
+    own, shared = measure_memory()[os.getpid()]
     assert 10e6 < own < 100e9
     assert 0 < shared < 100e9
 
 
 def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
-    def task(executor: str, memory: dict[int, tuple[int, int]]) -> Message:
-        return open_message(ScanReport(1.0, executor=executor, memory=memory).to_bytes())
+    def task(executor: str, measure_memory: dict[int, tuple[int, int]]) -> Message:
+        return open_message(ScanReport(1.0, executor=executor, memory=measure_memory).to_bytes())
 
     reports = [
         task("1", {10: (500, 20), 11: (40, 300)}),
@@ -326,7 +326,7 @@ def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
         task("2", {20: (7, 0)}),
         task("3", {}),
     ]
-    assert held(tasks_of(one for one in reports if isinstance(one, ScanReport))) == {
+    assert held(list_tasks(one for one in reports if isinstance(one, ScanReport))) == {
         "1": 600 + 40 + 50 + 300,
         "2": 7,
     }

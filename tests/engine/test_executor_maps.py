@@ -1,4 +1,4 @@
-"""Maps that follow from who is there: new sub-queries begin everywhere, vacant slices are left out, and no more."""
+"""Maps that follow from who is there: new stages start everywhere, vacant slices are left out, and no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.executor_maps import adopted, renumbered
-from penstock.epoch.map_rules import moving, resolved
+from penstock.epoch.stage_maps import maps_by_stage, plan_migration
 from penstock.scaling.measurements import VACANT
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from tests.engine.playground import BUCKETS, PLAN, SUB
@@ -20,7 +20,7 @@ def seats(placement: list[str]) -> list[ExecutorLocation | None]:
 
 def owners(maps: BucketMaps, placement: list[str]) -> list[str]:
     """The executor of each bucket of the one sub-query there is."""
-    return [placement[slice_] for slice_ in resolved(maps, PLAN)[SUB]]
+    return [placement[slice_] for slice_ in maps_by_stage(maps, PLAN)[SUB]]
 
 
 placements = st.lists(st.sampled_from(["1", "2", "3", "4", VACANT]), min_size=1, max_size=20).filter(
@@ -78,7 +78,7 @@ def test_slices_that_nobody_has_are_left_out_and_no_bucket_moves(
         assert VACANT not in left
         assert owners(found.maps, left) == owners(maps, placement)
         assert list(found.maps.locations) == seats(left)
-        assert moving(PLAN, {}, maps, found.maps).count == 0
+        assert plan_migration(PLAN, {}, maps, found.maps).count == 0
 
 
 def test_a_bucket_on_a_vacant_slice_keeps_the_numbers() -> None:

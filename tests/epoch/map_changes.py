@@ -18,10 +18,10 @@ from penstock.epoch import admission, stages
 from penstock.epoch import migration as moves
 from penstock.epoch import runner as epoch
 from penstock.epoch import slice as slices
-from penstock.epoch.migration import Change, Moved
-from penstock.epoch.migration_cost import Rules
+from penstock.epoch.migration import MapChange, MigrationResult
+from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.runner import EpochReport
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
@@ -39,7 +39,7 @@ from tests.operators.harness import (
 
 PLACES = (ExecutorLocation("here", "0"), ExecutorLocation("here", "1"), ExecutorLocation("there", "2"))
 #: (epoch, change of the maps in force then)
-Wish = tuple[int, Callable[[BucketMaps], Change]]
+Wish = tuple[int, Callable[[BucketMaps], MapChange]]
 
 
 class Killed(BaseException):
@@ -83,7 +83,7 @@ def rows_of(sinks: dict[str, ListSink]) -> dict[str, list[str]]:
 
 
 def stage_ids() -> list[str]:
-    return list(compiled(build(History(((),)), STRAIGHT, {})).stages)
+    return list(compile_app(build(History(((),)), STRAIGHT, {})).stages)
 
 
 @contextmanager
@@ -114,8 +114,8 @@ def life(
     slices: int = 2,
     wishes: list[Wish] | None = None,
     settled: bool = True,
-    rules: Rules | None = None,
-    tickets: list[Future[Moved]] | None = None,
+    rules: MigrationRules | None = None,
+    tickets: list[Future[MigrationResult]] | None = None,
 ) -> list[EpochReport]:
     """Run an engine until everything is read or it is killed. `settled`: a warm-up ends before the next epoch.
     `tickets` gets what the wishes were answered with."""
@@ -139,7 +139,7 @@ def life(
             if report is None:
                 return reports
             reports.append(report)
-            active = engine.runner._moves._active
+            active = engine.runner._migrations._active
             if settled and active is not None and active.round is not None:
                 active.round.result(timeout=60)
     finally:
@@ -158,7 +158,9 @@ def wishes(draw: st.DrawFn) -> list[Wish]:
         own = draw(st.dictionaries(st.sampled_from(names), owners, max_size=3))
         places = draw(st.just(()) | st.lists(place, min_size=5, max_size=5).map(tuple))
         protocol = draw(st.sampled_from([None, "immediate", "warm", "recreate"]))
-        found.append((at, lambda _, a=default, b=own, c=places, d=protocol: Change(BucketMaps(a, b, c), d)))
+        found.append(
+            (at, lambda _, a=default, b=own, c=places, d=protocol: MapChange(BucketMaps(a, b, c), d))
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.epoch.migration import Change
+from penstock.epoch.migration import MapChange
 from penstock.epoch.runner import EpochReport
 from penstock.settings import Settings
 from penstock.spark.session import session
@@ -63,15 +63,17 @@ def main(folder: Path) -> None:
     first, second = (ExecutorLocation("127.0.0.1", number) for number in "01")
     one, both = even_maps(BUCKETS, 2, [first, first]), even_maps(BUCKETS, 2, [first, second])
     wishes = {
-        1: Change(one),
-        2: Change(both, "warm"),
-        5: Change(one.with_owners(None, {7: 2, 40: 2}).with_locations([first, first, second]), "immediate"),
-        7: Change(both.with_locations([second, first])),
+        1: MapChange(one),
+        2: MapChange(both, "warm"),
+        5: MapChange(
+            one.with_owners(None, {7: 2, 40: 2}).with_locations([first, first, second]), "immediate"
+        ),
+        7: MapChange(both.with_locations([second, first])),
     }
     told = open(folder / "told.jsonl", "a")  # noqa: SIM115 - open until the process dies
 
     def watch(report: EpochReport) -> None:
-        moved = report.moved
+        moved = report.migration
         assert report.maps is not None
         ran = {task.number: task.executor for task in report.tasks if task.stage == "slice 1"}
         line = {

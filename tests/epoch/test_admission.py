@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.program_of import program_of
-from penstock.epoch.admission import Admission
-from penstock.epoch.emission_limit import Due
+from penstock.epoch.admission import Admission, AdmissionSettings
+from penstock.epoch.emission_limit import PendingEmissions
 from penstock.epoch.rate_control import RateControl
 from penstock.logs.contract import Log, Partition
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.epoch_record import Offset
 from penstock.testing.list_log import ListLog
 from penstock.testing.manual_clock import ManualClock
@@ -51,7 +51,7 @@ class PassingClock(ManualClock):
         return self.now
 
 
-def admission(
+def new_admission(
     *logs: Log,
     budget: int = 10,
     clock: Callable[[], float] | None = None,
@@ -65,153 +65,151 @@ def admission(
         ps.output(f"out{at}", ps.stream(f"s{at}", log, decoder, time="time", idle_after=idle_after))
         for at, log in enumerate(logs)
     ]
-    plan = compiled(ps.app("test", *outputs))
+    plan = compile_app(ps.app("test", *outputs))
     rate = RateControl(target, budget, min(budget, 10))
     clock = clock or PassingClock()
+    settings = AdmissionSettings(drain=True, min_interval_seconds=interval)
     return Admission(
-        program_of(AppPlan(plan), Path("nowhere")),
-        lambda _: rate,
-        recorded,
-        drain=True,
-        least_interval_seconds=interval,
-        clock=clock,
+        program_of(AppPlan(plan), Path("nowhere")), settings, lambda _: rate, recorded, clock=clock
     )
 
 
 def test_an_empty_log_is_a_reason_for_one_epoch_that_knows_its_partitions_and_no_more() -> None:
-    desk = admission(GrowingLog(a=0))
-    first = desk.latest(Offset())
+    admission = new_admission(GrowingLog(a=0))
+    first = admission.admit(Offset())
     assert first.at == {"s0": {"a": 0}}
     assert list(Offset().spans_until(first)) == []
-    assert desk.latest(first) == first
+    assert admission.admit(first) == first
 
 
 def test_a_log_is_taken_in_budgets_and_then_there_is_nothing() -> None:
     log = GrowingLog(a=25)
-    desk = admission(log, idle_after=None)
+    admission = new_admission(log, idle_after=None)
     seen, start = [], Offset()
-    while (at := desk.latest(start)) != start:
+    while (at := admission.admit(start)) != start:
         seen.append((at.epoch, at.at["s0"]["a"]))
         start = at
     assert seen == [(0, 10), (1, 20), (2, 25)]
-    assert desk.drained.is_set(), "it may still grow, but all that it holds is read"
+    assert admission.drained.is_set(), "it may still grow, but all that it holds is read"
     log.add("a", "x", "x")
-    start = desk.latest(start)
+    start = admission.admit(start)
     assert (start.epoch, start.at) == (3, {"s0": {"a": 27}})
 
 
 def test_reading_ends_when_every_partition_is_finished_and_read() -> None:
     log = GrowingLog(a=15, b=3)
-    desk = admission(log, idle_after=None)
-    start = desk.latest(desk.latest(Offset()))
+    admission = new_admission(log, idle_after=None)
+    start = admission.admit(admission.admit(Offset()))
     log.ended.add("a")
-    ended = desk.latest(start)
+    ended = admission.admit(start)
     assert ended.finished == {"s0": ("a",)}
     log.finish()
-    assert desk.latest(ended) != ended
-    assert not desk.drained.is_set(), "a log that will be finished is waited for"
+    assert admission.admit(ended) != ended
+    assert not admission.drained.is_set(), "a log that will be finished is waited for"
     log.ended.add("b")
-    ended = desk.latest(ended)
+    ended = admission.admit(ended)
     assert ended.finished == {"s0": ("a", "b")}
-    assert desk.latest(ended) == ended
-    assert desk.drained.is_set()
+    assert admission.admit(ended) == ended
+    assert admission.drained.is_set()
 
 
 def test_a_finished_partition_is_not_called_finished_before_it_is_read() -> None:
     log = GrowingLog(a=15)
     log.ended.add("a")
-    desk = admission(log)
-    first = desk.latest(Offset())
+    admission = new_admission(log)
+    first = admission.admit(Offset())
     assert first.finished == {"s0": ()}
-    assert desk.latest(first).finished == {"s0": ("a",)}
+    assert admission.admit(first).finished == {"s0": ("a",)}
 
 
 def test_a_silent_partition_is_idle_after_its_time_and_wakes_with_an_event() -> None:
     log, clock = GrowingLog(a=1, b=1), PassingClock()
-    desk = admission(log, clock=clock)
-    start = desk.latest(Offset())
+    admission = new_admission(log, clock=clock)
+    start = admission.admit(Offset())
     assert start.idle == {"s0": ()}
-    assert desk.latest(start) == start
+    assert admission.admit(start) == start
     clock.turn(4)
     log.add("a", "x")
-    start = desk.latest(start)
+    start = admission.admit(start)
     clock.turn(2)
-    start = desk.latest(start)
+    start = admission.admit(start)
     assert start.idle == {"s0": ("b",)}
     log.add("b", "x")
-    start = desk.latest(start)
+    start = admission.admit(start)
     assert start.idle == {"s0": ()}
     clock.turn(60)
-    assert desk.latest(start).idle == {"s0": ("a", "b")}
+    assert admission.admit(start).idle == {"s0": ("a", "b")}
 
 
 def test_a_partition_with_a_backlog_is_not_idle_however_long_it_takes() -> None:
     log, clock = GrowingLog(a=100), PassingClock()
-    desk = admission(log, clock=clock)
+    admission = new_admission(log, clock=clock)
     start = Offset()
     for _ in range(9):
-        start = desk.latest(start)
+        start = admission.admit(start)
         clock.turn(60)
         assert start.idle == {"s0": ()}
 
 
 def test_without_a_time_to_be_idle_a_partition_always_holds() -> None:
     clock = PassingClock()
-    desk = admission(GrowingLog(a=1), clock=clock, idle_after=None)
-    start = desk.latest(Offset())
+    admission = new_admission(GrowingLog(a=1), clock=clock, idle_after=None)
+    start = admission.admit(Offset())
     clock.turn(10**6)
-    assert desk.latest(start) == start
+    assert admission.admit(start) == start
 
 
 def test_an_epoch_with_a_record_is_repeated_as_recorded() -> None:
     recorded = Offset(1, at={"s0": {"a": 7}}, finished={"s0": ()}, idle={"s0": ()})
-    desk = admission(GrowingLog(a=100), recorded={1: recorded}.get, interval=1000)
-    first = desk.latest(Offset())
-    assert desk.latest(first) == recorded, "at once: a repeated epoch waits for nothing"
+    admission = new_admission(GrowingLog(a=100), recorded={1: recorded}.get, interval=1000)
+    first = admission.admit(Offset())
+    assert admission.admit(first) == recorded, "at once: a repeated epoch waits for nothing"
 
 
 def test_epochs_keep_their_distance() -> None:
     clock = PassingClock()
-    desk = admission(GrowingLog(a=100), clock=clock, interval=3)
-    first = desk.latest(Offset())
-    assert desk.latest(first) == first
+    admission = new_admission(GrowingLog(a=100), clock=clock, interval=3)
+    first = admission.admit(Offset())
+    assert admission.admit(first) == first
     clock.turn(3)
-    assert desk.latest(first).epoch == 1
+    assert admission.admit(first).epoch == 1
 
 
 def test_epochs_keep_a_longer_distance_while_somebody_has_to_keep_up() -> None:
     clock = PassingClock()
-    desk = admission(GrowingLog(a=100), clock=clock, interval=3)
-    first = desk.latest(Offset())
-    desk.pace_seconds = 10
+    admission = new_admission(GrowingLog(a=100), clock=clock, interval=3)
+    first = admission.admit(Offset())
+    admission.throttle_seconds = 10
     clock.turn(3)
-    assert desk.latest(first) == first
+    assert admission.admit(first) == first
     clock.turn(7)
-    assert desk.latest(first).epoch == 1
+    assert admission.admit(first).epoch == 1
 
 
 def test_a_partition_that_begins_later_or_appears_later_is_read_from_its_beginning() -> None:
     log = GrowingLog(a=5)
     log.earliest["b"] = 40
-    desk = admission(log, budget=100)
-    first = desk.latest(Offset())
+    admission = new_admission(log, budget=100)
+    first = admission.admit(Offset())
     log.add("b", *["x"] * 45)
-    second = desk.latest(first)
+    second = admission.admit(first)
     assert [(span.partition, span.start, span.end) for _, span in list(first.spans_until(second))] == [
         ("b", 40, 45)
     ]
 
 
 def test_two_streams_together_fill_one_epoch_not_one_each() -> None:
-    desk = admission(GrowingLog(a=10**7), GrowingLog(a=10**7), budget=1_000, target=1.0, idle_after=None)
+    admission = new_admission(
+        GrowingLog(a=10**7), GrowingLog(a=10**7), budget=1_000, target=1.0, idle_after=None
+    )
     start, lengths = Offset(), []
     for _ in range(60):
-        end = desk.latest(start)
+        end = admission.admit(start)
         units: Counter[str] = Counter()
         for stream, span in list(start.spans_until(end)):
             units[stream] += span.end - span.start
         lengths.append(0.1 + sum(units.values()) * 1e-5)
-        desk.observed(units, lengths[-1])
+        admission.observe(units, lengths[-1])
         start = end
     assert lengths[-1] == pytest.approx(1.0, rel=0.2)
 
@@ -232,12 +230,12 @@ def test_every_record_is_in_exactly_one_epoch(
     steps: list[tuple[dict[str, int], float, set[str]]], budget: int
 ) -> None:
     log, clock = GrowingLog(), PassingClock()
-    desk = admission(log, clock=clock, budget=budget)
+    admission = new_admission(log, clock=clock, budget=budget)
     start, seen = Offset(), Counter[tuple[str, int]]()
 
     def take() -> bool:
         nonlocal start
-        end = desk.latest(start)
+        end = admission.admit(start)
         if end == start:
             return False
         assert end.epoch == start.epoch + 1
@@ -259,7 +257,7 @@ def test_every_record_is_in_exactly_one_epoch(
     log.ended |= set("abcd")
     while take():
         pass
-    assert desk.drained.is_set()
+    assert admission.drained.is_set()
     expected = {(p.id, at): 1 for p in log.partitions({}) for at in range(p.latest)}
     assert seen == expected
 
@@ -268,93 +266,97 @@ def test_every_record_is_in_exactly_one_epoch(
 def test_a_partition_that_its_log_no_longer_has_stops_holding_the_others_back(idle_after: str | None) -> None:
     """logrotate removes the oldest file: windows must go on closing."""
     log, clock = GrowingLog(a=1, b=1), PassingClock()
-    desk = admission(log, clock=clock, idle_after=idle_after)
-    start = desk.latest(Offset())
+    admission = new_admission(log, clock=clock, idle_after=idle_after)
+    start = admission.admit(Offset())
     log.remove("a")
     log.add("b", "x")
-    start = desk.latest(start)
+    start = admission.admit(start)
     assert start.idle == {"s0": ()}, "it may be away for a moment only"
     clock.turn(6)
     log.add("b", "x")
-    start = desk.latest(start)
+    start = admission.admit(start)
     assert start.idle == {"s0": ("a",)}
     assert start.at["s0"]["a"] == 1
 
 
 def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
-    desk = admission(GrowingLog(a=5), idle_after=None, target=1.0)
-    start = desk.latest(Offset())
-    desk.observed({"s0": 5}, 0.1, {"s0": Due(0, 50, rows={10: (0, 10**6), 20: (0, 10**6)})})
-    held = desk.latest(start)
+    admission = new_admission(GrowingLog(a=5), idle_after=None, target=1.0)
+    start = admission.admit(Offset())
+    admission.observe({"s0": 5}, 0.1, {"s0": PendingEmissions(0, 50, rows={10: (0, 10**6), 20: (0, 10**6)})})
+    held = admission.admit(start)
     assert list(start.spans_until(held)) == []
     assert held.watermark_limits == {"s0": (19, 0)}
-    desk.observed({}, 4.0, {"s0": Due(19, 50, rows={20: (0, 10**6)})})
-    freed = desk.latest(held)
+    admission.observe({}, 4.0, {"s0": PendingEmissions(19, 50, rows={20: (0, 10**6)})})
+    freed = admission.admit(held)
     assert (freed.epoch, freed.watermark_limits) == (2, {})
-    assert not desk.drained.is_set()
-    desk.observed({}, 4.0, {"s0": Due(50, 50)})
-    assert desk.latest(freed) == freed
-    assert desk.drained.is_set()
+    assert not admission.drained.is_set()
+    admission.observe({}, 4.0, {"s0": PendingEmissions(50, 50)})
+    assert admission.admit(freed) == freed
+    assert admission.drained.is_set()
 
 
 def test_less_is_read_beside_what_is_told() -> None:
-    desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
-    start = desk.latest(Offset())
-    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 125_000)})})
-    beside = desk.latest(start)
+    admission = new_admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
+    start = admission.admit(Offset())
+    admission.observe({"s0": 1_000}, 1.0, {"s0": PendingEmissions(0, 50, rows={10: (0, 125_000)})})
+    beside = admission.admit(start)
     assert 450 <= beside.at["s0"]["a"] - 1_000 <= 550, "half a second is left"
-    desk.observed({"s0": 500}, 1.0, {"s0": Due(50, 50)})
-    assert desk.latest(beside).at["s0"]["a"] - beside.at["s0"]["a"] >= 900, "and then all of it again"
+    admission.observe({"s0": 500}, 1.0, {"s0": PendingEmissions(50, 50)})
+    assert admission.admit(beside).at["s0"]["a"] - beside.at["s0"]["a"] >= 900, "and then all of it again"
 
 
 def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
-    desk = admission(GrowingLog(a=5), idle_after=None, target=1.0)
-    before = replace(desk.latest(Offset()), watermark_limits={"s0": (19, 3)})
-    again = desk.latest(before)
+    admission = new_admission(GrowingLog(a=5), idle_after=None, target=1.0)
+    before = replace(admission.admit(Offset()), watermark_limits={"s0": (19, 3)})
+    again = admission.admit(before)
     assert (again.epoch, again.watermark_limits) == (1, {"s0": (19, 3)})
-    desk.observed({}, 0.1, {"s0": Due(19, 50, 3)})
-    assert not desk.latest(again).watermark_limits
+    admission.observe({}, 0.1, {"s0": PendingEmissions(19, 50, 3)})
+    assert not admission.admit(again).watermark_limits
 
 
 def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_ones_small() -> None:
-    desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
-    start = desk.latest(Offset())
-    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 300_000)})})
-    before = desk.budget("s0")
-    desk.latest(start)
-    desk.observed({"s0": 125}, 3.0, {"s0": Due(50, 50)})
-    assert desk.budget("s0") == before
+    admission = new_admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
+    start = admission.admit(Offset())
+    admission.observe({"s0": 1_000}, 1.0, {"s0": PendingEmissions(0, 50, rows={10: (0, 300_000)})})
+    before = admission.budget("s0")
+    admission.admit(start)
+    admission.observe({"s0": 125}, 3.0, {"s0": PendingEmissions(50, 50)})
+    assert admission.budget("s0") == before
 
 
 def test_a_few_rows_that_are_told_do_not_keep_epochs_from_getting_shorter() -> None:
-    desk = admission(GrowingLog(a=10**6), budget=1_000, idle_after=None, target=1.0)
+    admission = new_admission(GrowingLog(a=10**6), budget=1_000, idle_after=None, target=1.0)
     at = Offset()
     for instant in range(0, 50, 10):
-        at = desk.latest(at)
-        desk.observed({"s0": 450}, 4.5, {"s0": Due(instant, instant, rows={instant + 10: (1, 0)})})
-    assert desk.budget("s0") < 200
+        at = admission.admit(at)
+        admission.observe(
+            {"s0": 450}, 4.5, {"s0": PendingEmissions(instant, instant, rows={instant + 10: (1, 0)})}
+        )
+    assert admission.budget("s0") < 200
 
 
 def test_a_live_stream_with_little_to_tell_learns_nothing_wrong_of_rows() -> None:
     """The fixed part of small epochs is not what telling takes: a minute that ends later is not held for it."""
     log = GrowingLog(a=10)
-    desk = admission(log, budget=10**6, idle_after=None, target=1.0)
+    admission = new_admission(log, budget=10**6, idle_after=None, target=1.0)
     at = Offset()
     for second in range(60):
         log.add("a", "x")
-        at = desk.latest(at)
-        desk.observed({"s0": 1}, 0.4, {"s0": Due(second, second, rows={second + 1: (100, 0)})})
-    desk.observed({"s0": 1}, 0.4, {"s0": Due(60, 90, rows={70: (10_000, 0)})})
+        at = admission.admit(at)
+        admission.observe(
+            {"s0": 1}, 0.4, {"s0": PendingEmissions(second, second, rows={second + 1: (100, 0)})}
+        )
+    admission.observe({"s0": 1}, 0.4, {"s0": PendingEmissions(60, 90, rows={70: (10_000, 0)})})
     log.add("a", "x")
-    assert not desk.latest(at).watermark_limits
+    assert not admission.admit(at).watermark_limits
 
 
 def test_streams_share_the_time_there_is_for_telling() -> None:
-    due = Due(0, 50, rows={10: (160_000, 0)})  # 0.64 s each
-    desk = admission(GrowingLog(a=5), GrowingLog(a=5), idle_after=None, target=1.0)
-    at = desk.latest(Offset())
-    desk.observed({"s0": 5, "s1": 5}, 0.1, {"s0": due, "s1": due})
-    limits = desk.latest(at).watermark_limits
+    pending = PendingEmissions(0, 50, rows={10: (160_000, 0)})  # 0.64 s each
+    admission = new_admission(GrowingLog(a=5), GrowingLog(a=5), idle_after=None, target=1.0)
+    at = admission.admit(Offset())
+    admission.observe({"s0": 5, "s1": 5}, 0.1, {"s0": pending, "s1": pending})
+    limits = admission.admit(at).watermark_limits
     assert "s0" not in limits
     assert limits["s1"][0] == 9
     assert 0 < limits["s1"][1] < 10

@@ -17,9 +17,9 @@ import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient, running_state
 from penstock.engine.job_server import socket_of
-from penstock.epoch.job_failures import Failures, explained
+from penstock.epoch.job_failures import JobFailures, explain_failure
 from penstock.epoch.message import JobError, open_message
-from penstock.epoch.migration import Change
+from penstock.epoch.migration import MapChange
 from penstock.errors import ExternalError, InternalError, UserError
 from penstock.settings import Settings
 from penstock.state.bucket_map import BucketMaps
@@ -43,7 +43,7 @@ def short() -> Iterator[Path]:
 
 def test_an_engine_that_has_not_begun_has_no_maps_to_change(state: Path) -> None:
     with pytest.raises(InternalError, match="NOT_RUNNING"):
-        Engine(app(), Settings(state=state, master="inline")).remap(Change(BucketMaps((0,) * 64, {}, ())))
+        Engine(app(), Settings(state=state, master="inline")).remap(MapChange(BucketMaps((0,) * 64, {}, ())))
 
 
 def test_the_number_of_buckets_is_fixed_for_the_life_of_a_state(state: Path) -> None:
@@ -66,8 +66,8 @@ def test_an_epoch_that_was_recorded_otherwise_is_not_repeated(state: Path) -> No
 
 
 def test_what_a_job_raises_unforeseen_is_its_own_failure() -> None:
-    failures = Failures()
-    with failures.of(3, 0.0):
+    failures = JobFailures()
+    with failures.isolate(3, 0.0):
         raise ZeroDivisionError("by nought")
     (message,) = (open_message(data) for data in failures.messages())
     assert isinstance(message, JobError)
@@ -76,7 +76,7 @@ def test_what_a_job_raises_unforeseen_is_its_own_failure() -> None:
 
 
 def test_what_ends_an_epoch_unforeseen_is_told_in_our_words() -> None:
-    error = explained(ValueError("first line\nand more"))
+    error = explain_failure(ValueError("first line\nand more"))
     assert error.condition == "EPOCH_FAILED"
     assert "ValueError: first line" in error.primary
     assert "and more" in str(error.detail)

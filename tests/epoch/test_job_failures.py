@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.errors import PySparkException
 
-from penstock.epoch.job_failures import explained
+from penstock.epoch.job_failures import explain_failure
 from penstock.errors import ExternalError, InternalError
 
 LATE = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure:
@@ -21,16 +21,16 @@ ZeroDivisionError: integer division or modulo by zero
 
 
 def test_the_cause_is_told_and_not_the_end_of_a_dump() -> None:
-    late = explained(PySparkException(LATE))
+    late = explain_failure(PySparkException(LATE))
     assert isinstance(late, ExternalError)
     assert late.condition == "WORKER_TOO_LATE"
     assert "overloaded" in str(late.hint)
-    raised = explained(PySparkException(RAISED))
+    raised = explain_failure(PySparkException(RAISED))
     assert isinstance(raised, InternalError)
     assert (
         raised.primary == "A task of the epoch failed: ZeroDivisionError: integer division or modulo by zero"
     )
     assert "PythonRunner" not in raised.primary
-    assert explained(KeyError("x\ny")).primary == "KeyError: 'x\\ny'"
-    assert explained(ValueError("first\nsecond")).primary == "ValueError: first"
-    assert explained(ValueError()).primary == "ValueError: ValueError"
+    assert explain_failure(KeyError("x\ny")).primary == "KeyError: 'x\\ny'"
+    assert explain_failure(ValueError("first\nsecond")).primary == "ValueError: first"
+    assert explain_failure(ValueError()).primary == "ValueError: ValueError"

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from penstock.epoch import message
 from penstock.epoch.message import (
-    Aside,
-    Awaited,
     Envelope,
     EpochError,
     JobError,
     Message,
+    PendingRows,
     Rows,
     ScanReport,
+    SideOutput,
     SliceReport,
-    StageWork,
+    SliceWork,
     Times,
     error_from_json,
     error_to_json,
@@ -46,14 +46,14 @@ FRAME = pl.DataFrame(
 @pytest.mark.parametrize(
     "frame", [FRAME, FRAME.clear(), FRAME.slice(1, 1), pl.concat([FRAME, FRAME], rechunk=False)]
 )
-@pytest.mark.parametrize("shelved", [False, True])
+@pytest.mark.parametrize("spilled", [False, True])
 def test_rows_arrive_with_their_types(
-    frame: pl.DataFrame, shelved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frame: pl.DataFrame, spilled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message, "SHELVED_BYTES", 0)
+    monkeypatch.setattr(message, "SPILL_BYTES", 0)
     sent = Rows(EdgeTarget("stage", "1-ż"), frame, 1)
-    data = sent.left_at(str(tmp_path)) if shelved else sent.to_bytes()
-    assert len(list(tmp_path.iterdir())) == shelved
+    data = sent.to_bytes(str(tmp_path) if spilled else None)
+    assert len(list(tmp_path.iterdir())) == spilled
     found = open_message(data)
     assert isinstance(found, Rows)
     assert (found.target, found.port) == (sent.target, 1)
@@ -104,9 +104,10 @@ slice_reports = st.builds(
     slice=st.integers(0, 9),
     rows=numbers,
     changes=st.lists(st.tuples(names, names, changes), max_size=2).map(tuple),
-    work=st.dictionaries(names, st.builds(StageWork, seconds, numbers, numbers, lists, lists), max_size=2),
-    awaited=st.lists(
-        st.builds(Awaited, names, lists.map(tuple), st.dictionaries(numbers, numbers, max_size=2)), max_size=2
+    work=st.dictionaries(names, st.builds(SliceWork, seconds, numbers, numbers, lists, lists), max_size=2),
+    pending=st.lists(
+        st.builds(PendingRows, names, lists.map(tuple), st.dictionaries(numbers, numbers, max_size=2)),
+        max_size=2,
     ).map(tuple),
 )
 times = st.builds(Times, st.dictionaries(names, st.dictionaries(names, numbers, max_size=3), max_size=3))
@@ -126,9 +127,9 @@ def test_where_rows_go_is_read_without_the_frame(kind: TargetKind, name: str, po
     assert Envelope(header).target == EdgeTarget(kind, name)
 
 
-def test_rows_that_were_put_aside_arrive() -> None:
-    found = open_message(Aside(FRAME).to_bytes())
-    assert isinstance(found, Aside)
+def test_side_output_arrives() -> None:
+    found = open_message(SideOutput(FRAME).to_bytes())
+    assert isinstance(found, SideOutput)
     assert found.frame.equals(FRAME)
 
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.epoch.kill_points import MOVE_STEPS, STEPS
-from penstock.epoch.migration import Change, Moved, Moves
-from penstock.epoch.migration_cost import Protocol, Rules
+from penstock.epoch.kill_points import MIGRATION_STEPS, STEPS
+from penstock.epoch.migration import MapChange, MigrationResult, Migrations
+from penstock.epoch.migration_cost import MigrationRules, Protocol
 from penstock.epoch.runner import EpochReport
-from penstock.epoch.task import StatePlace, Warmed, kept_store
+from penstock.epoch.task import CacheFill, StateLocation, shared_run_store
 from penstock.errors import UserError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions.count_sum import Count
@@ -30,7 +30,7 @@ from penstock.operators.job_windows import (
 )
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import TimeWindow
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state import run_store as run_module
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.manifest import Manifest
@@ -56,11 +56,11 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 def to(maps: BucketMaps, protocol: Protocol | None = None) -> Any:
-    return lambda _: Change(maps, protocol)
+    return lambda _: MapChange(maps, protocol)
 
 
-def moved_in(reports: list[EpochReport]) -> list[Moved]:
-    return [report.moved for report in reports if report.moved is not None]
+def moved_in(reports: list[EpochReport]) -> list[MigrationResult]:
+    return [report.migration for report in reports if report.migration is not None]
 
 
 class Reads:
@@ -114,9 +114,9 @@ def test_after_a_warm_up_the_new_owner_reads_almost_nothing(
 ) -> None:
     needed = {}
     for protocol in ("immediate", "warm"):
-        kept_store.cache_clear()
+        shared_run_store.cache_clear()
         reads = Reads(monkeypatch)
-        rules = Rules(pause_seconds=0.0, most_rounds=3)
+        rules = MigrationRules(pause_seconds=0.0, most_rounds=3)
         wishes: list[Wish] = [(0, to(AT_A)), (5, to(AT_BOTH, protocol))]  # type: ignore[arg-type]
         reports = life(build(HISTORY, CUTTING, {}), tmp_path / protocol, wishes=wishes, rules=rules)
         assert moved_in(reports)[-1].rounds == (3 if protocol == "warm" else 0)
@@ -153,7 +153,7 @@ def test_recreation_waits_for_the_windows_and_moves_nothing(tmp_path: Path) -> N
 def test_windows_that_do_not_end_in_time_are_not_waited_for(tmp_path: Path) -> None:
     sink = ListSink()
     wishes: list[Wish] = [(0, to(AT_A)), (3, to(AT_BOTH, "recreate"))]
-    reports = life(windows(sink), tmp_path, wishes=wishes, rules=Rules(patience_seconds=0.0))
+    reports = life(windows(sink), tmp_path, wishes=wishes, rules=MigrationRules(patience_seconds=0.0))
     moved = moved_in(reports)[-1]
     assert moved.done
     assert moved.protocol != "recreate"
@@ -180,8 +180,8 @@ def test_only_windows_that_do_not_overlap_say_when_all_that_is_open_is_over() ->
 def test_windows_that_overlap_are_never_recreated(tmp_path: Path) -> None:
     straight, sink = ListSink(), ListSink()
     life(sliding(straight), tmp_path / "straight", slices=1)
-    tickets: list[Future[Moved]] = []
-    rules = Rules(pause_seconds=0.0)  # so that no protocol is good enough at once
+    tickets: list[Future[MigrationResult]] = []
+    rules = MigrationRules(pause_seconds=0.0)  # so that no protocol is good enough at once
     wishes: list[Wish] = [(0, to(AT_A)), (4, to(AT_BOTH, "recreate")), (4, to(AT_BOTH))]
     reports = life(sliding(sink), tmp_path / "moved", wishes=wishes, rules=rules, tickets=tickets)
     assert sink.rows() == straight.rows()
@@ -190,7 +190,7 @@ def test_windows_that_overlap_are_never_recreated(tmp_path: Path) -> None:
     assert refused.value.condition == "RECREATION_IMPOSSIBLE"
     _, moved = moved_in(reports)
     assert moved.done, "the move behind the one that was refused"
-    assert moved.asked_epoch == 4, "nothing waited for the refusal"
+    assert moved.started_epoch == 4, "nothing waited for the refusal"
     assert {one.protocol for one in moved.estimates} == {"immediate", "warm"}
 
 
@@ -198,7 +198,7 @@ def test_windows_that_overlap_are_never_recreated(tmp_path: Path) -> None:
     ("step", "protocol"),
     [
         (step, protocol)
-        for step in (*MOVE_STEPS, *STEPS)
+        for step in (*MIGRATION_STEPS, *STEPS)
         for protocol in ("immediate", "warm")
         if (step, protocol) != ("warmed", "immediate")  # nothing is warmed up then
     ],
@@ -220,7 +220,9 @@ def test_a_kill_at_any_step_of_a_move_does_not_show(
 @settings(modestly, max_examples=max(1, modestly.max_examples // 4))
 @given(
     map_changes.wishes(),
-    st.lists(st.tuples(st.sampled_from([*MOVE_STEPS, *STEPS]), st.integers(0, 9)), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(st.sampled_from([*MIGRATION_STEPS, *STEPS]), st.integers(0, 9)), min_size=1, max_size=3
+    ),
 )
 def test_moves_and_deaths_at_random_do_not_show(wishes: list[Wish], deaths: list[tuple[str, int]]) -> None:
     short, cut = steady(20), every(3)
@@ -244,21 +246,23 @@ class Warmers:
     def __init__(self, answer: Any) -> None:
         self.answer, self.asked = answer, 0
 
-    def warm(self, place: StatePlace, wanted: Mapping[ExecutorLocation, Sequence[Piece]]) -> list[Warmed]:
+    def warm(
+        self, place: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+    ) -> list[CacheFill]:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
-        return [Warmed(at, self.answer, tuple(runs), 10, 0.1) for at, runs in wanted.items()]
+        return [CacheFill(at, self.answer, tuple(runs), 10, 0.1) for at, runs in wanted.items()]
 
 
-def carried_out(engine: InlineEngine, moves: Moves, ticket: Future[Moved]) -> Moved:
+def carried_out(engine: InlineEngine, moves: Migrations, ticket: Future[MigrationResult]) -> MigrationResult:
     """Let boundaries pass until a move is done or given up."""
     plan = engine._program.plan(0)
     for _ in range(20):
-        moves.before(engine.next_epoch, plan, engine.runner.manifest)
+        moves.start_epoch(engine.next_epoch, plan, engine.runner.manifest)
         if moves._active is not None and moves._active.round is not None:
             moves._active.round.exception(timeout=10)
-        moves.after(0.1, 0)
+        moves.finish_epoch(0.1, 0)
         if ticket.done():
             break
     return ticket.result(timeout=0)
@@ -275,8 +279,8 @@ def test_a_new_owner_that_cannot_be_had_leaves_everything_as_it_was(
         for _ in range(5):
             engine.step()
         warmers = Warmers(answer)
-        moves = Moves(AT_A, warmers, StatePlace("", None, 0))
-        moved = carried_out(engine, moves, moves.ask(Change(AT_BOTH, "warm")))
+        moves = Migrations(AT_A, warmers, StateLocation("", None, 0))
+        moved = carried_out(engine, moves, moves.request(MapChange(AT_BOTH, "warm")))
     finally:
         engine.close()
     assert not moved.done
@@ -289,9 +293,9 @@ def test_moves_are_asked_for_from_any_thread_and_carried_out_one_after_the_other
     engine = InlineEngine(windows(ListSink()), tmp_path / "state", buckets=BUCKETS)
     try:
         engine.step()
-        tickets: list[Future[Moved]] = []
+        tickets: list[Future[MigrationResult]] = []
         threads = [
-            threading.Thread(target=lambda: tickets.append(engine.runner.remap(Change(AT_BOTH))))
+            threading.Thread(target=lambda: tickets.append(engine.runner.remap(MapChange(AT_BOTH))))
             for _ in range(4)
         ]
         for thread in threads:
@@ -301,21 +305,21 @@ def test_moves_are_asked_for_from_any_thread_and_carried_out_one_after_the_other
         for _ in range(4):
             engine.step()
         assert sorted(ticket.result(timeout=0).version for ticket in tickets) == [1, 2, 3, 4]
-        late = engine.runner.remap(Change(AT_A))
+        late = engine.runner.remap(MapChange(AT_A))
     finally:
         engine.close()
     assert not late.result(timeout=0).done
     assert "ended" in late.result(timeout=0).reason
-    assert not engine.runner.remap(Change(AT_A)).result(timeout=0).done, "nobody would carry it out"
+    assert not engine.runner.remap(MapChange(AT_A)).result(timeout=0).done, "nobody would carry it out"
 
 
 def test_a_move_of_nothing_is_done_at_once() -> None:
-    plan = compiled(windows(ListSink()))
-    moves = Moves(AT_A, Warmers("x"), StatePlace("", None, 0))
+    plan = compile_app(windows(ListSink()))
+    moves = Migrations(AT_A, Warmers("x"), StateLocation("", None, 0))
     for protocol in ("warm", "immediate", "recreate", None):
-        ticket = moves.ask(Change(AT_A, protocol))  # type: ignore[arg-type]
-        moves.before(0, plan, Manifest())
-        moved = moves.after(0.1, 0)
+        ticket = moves.request(MapChange(AT_A, protocol))  # type: ignore[arg-type]
+        moves.start_epoch(0, plan, Manifest())
+        moved = moves.finish_epoch(0.1, 0)
         assert moved is not None
         assert ticket.result(timeout=0) == moved
         assert (moved.done, moved.buckets, moved.bytes) == (True, 0, 0)

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.epoch.migration_cost import Circumstances, Rules, chosen, estimated
+from penstock.epoch.migration_cost import Circumstances, MigrationRules, choose_protocol, estimate_costs
 from penstock.errors import UserError
 
 MB = 1_000_000
-RULES = Rules(pause_seconds=0.1, patience_seconds=30, most_rounds=4)
+RULES = MigrationRules(pause_seconds=0.1, patience_seconds=30, most_rounds=4)
 #: 200 MB go to an executor that reads 100 MB a second; epochs of a second add 1 MB
 GROWING = Circumstances(200 * MB, 200 * MB, MB, 100 * MB, 1.0, placed=True)
 
 
-def by_name(now: Circumstances, rules: Rules = RULES) -> dict[str, tuple[float, int, float]]:
-    return {e.protocol: (e.pause_seconds, e.bytes, e.seconds) for e in estimated(now, rules)}
+def by_name(now: Circumstances, rules: MigrationRules = RULES) -> dict[str, tuple[float, int, float]]:
+    return {e.protocol: (e.pause_seconds, e.bytes, e.seconds) for e in estimate_costs(now, rules)}
 
 
 def test_at_once_costs_the_reading_of_everything() -> None:
@@ -50,40 +50,40 @@ def test_what_cannot_be_is_not_estimated() -> None:
 
 
 def test_little_state_moves_at_once() -> None:
-    choice = chosen(replace(GROWING, bytes=MB, most_bytes=MB), RULES)
+    choice = choose_protocol(replace(GROWING, bytes=MB, most_bytes=MB), RULES)
     assert choice.protocol == "immediate"
     assert "0.010 s" in choice.reason
 
 
 def test_much_state_is_warmed_up() -> None:
-    choice = chosen(GROWING, RULES)
+    choice = choose_protocol(GROWING, RULES)
     assert choice.protocol == "warm"
     assert "2.000 s" in choice.reason, "it says what the alternative was"
     assert [e.protocol for e in choice.estimates] == ["immediate", "warm"]
 
 
 def test_windows_that_end_soon_are_waited_for() -> None:
-    assert chosen(replace(GROWING, windows_end_in=12.0), RULES).protocol == "recreate"
-    assert chosen(replace(GROWING, windows_end_in=40.0), RULES).protocol == "warm", "not so soon"
+    assert choose_protocol(replace(GROWING, windows_end_in=12.0), RULES).protocol == "recreate"
+    assert choose_protocol(replace(GROWING, windows_end_in=40.0), RULES).protocol == "warm", "not so soon"
 
 
 def test_without_a_good_way_the_shortest_pause_is_taken() -> None:
     busy = replace(GROWING, bytes_per_epoch=50 * MB)
-    choice = chosen(busy, RULES)
+    choice = choose_protocol(busy, RULES)
     assert choice.protocol == "warm"
     assert "comes nearest" in choice.reason
 
 
 def test_what_is_asked_for_is_done_if_it_can_be() -> None:
-    assert chosen(GROWING, RULES, "immediate").protocol == "immediate"
-    refused = chosen(replace(GROWING, placed=False), RULES, "warm")
+    assert choose_protocol(GROWING, RULES, "immediate").protocol == "immediate"
+    refused = choose_protocol(replace(GROWING, placed=False), RULES, "warm")
     assert refused.protocol == "immediate"
     assert "warm is not possible" in refused.reason
 
 
 def test_recreation_that_is_asked_for_and_not_possible_is_refused() -> None:
     with pytest.raises(UserError) as refused:
-        chosen(GROWING, RULES, "recreate")
+        choose_protocol(GROWING, RULES, "recreate")
     assert refused.value.condition == "RECREATION_IMPOSSIBLE"
 
 
@@ -99,7 +99,7 @@ def test_a_choice_is_always_possible_and_never_worse_than_at_once(
     size: int, growth: int, rate: float, epoch: float, placed: bool, end: float | None
 ) -> None:
     now = Circumstances(size, size, growth, rate, epoch, placed, end)
-    choice = chosen(now, RULES)
+    choice = choose_protocol(now, RULES)
     costs = {estimate.protocol: estimate for estimate in choice.estimates}
     assert choice.protocol in costs
     assert costs[choice.protocol].pause_seconds <= max(costs["immediate"].pause_seconds, RULES.pause_seconds)

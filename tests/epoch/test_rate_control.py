@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.epoch.rate_control import RateControl, rate_of, shares
-from penstock.query.compile import compiled
+from penstock.epoch.rate_control import RateControl, new_rate_control, split_budget
+from penstock.query.compile import compile_app
 from penstock.settings import Settings
 
 
@@ -22,7 +22,7 @@ def run(
     for _ in range(epochs):
         units = min(rate.budget, available)
         lengths.append(fixed + units * per_unit)
-        rate = rate.observed(units, lengths[-1])
+        rate = rate.observe(units, lengths[-1])
     return rate, lengths
 
 
@@ -46,7 +46,7 @@ def test_a_settled_controller_does_not_swing() -> None:
     rate, _ = run(RateControl(1.0, 4_000_000, 1_000), 60, fixed=0.2, per_unit=1e-7)
     budgets = []
     for epoch in range(40):  # a machine that is by turns 20 % faster and slower
-        rate = rate.observed(rate.budget, 0.2 + rate.budget * 1e-7 * (0.8 if epoch % 2 else 1.2))
+        rate = rate.observe(rate.budget, 0.2 + rate.budget * 1e-7 * (0.8 if epoch % 2 else 1.2))
         budgets.append(rate.budget)
     assert max(budgets) <= 2 * min(budgets)
 
@@ -54,7 +54,7 @@ def test_a_settled_controller_does_not_swing() -> None:
 def test_one_slow_epoch_is_made_up_for() -> None:
     rate, _ = run(RateControl(1.0, 4_000_000, 1_000), 40, fixed=0.1, per_unit=1e-7)
     usual = rate.budget
-    rate = rate.observed(rate.budget, 30.0)
+    rate = rate.observe(rate.budget, 30.0)
     rate, _ = run(rate, 8, fixed=0.1, per_unit=1e-7)
     assert rate.budget >= 0.9 * usual
 
@@ -83,9 +83,9 @@ def follow(
     """Epochs of a log that grows by so many units a second; how long each took."""
     lengths = []
     for load in loads:
-        units = min(rate.admitted(int(waiting)), int(waiting))
+        units = min(rate.budget_for(int(waiting)), int(waiting))
         seconds = fixed + units * per_unit
-        rate = rate.observed(units, seconds)
+        rate = rate.observe(units, seconds)
         waiting += load * seconds - units
         lengths.append(seconds)
     return lengths
@@ -116,26 +116,26 @@ def test_a_load_that_grows_tenfold_and_falls_again_leaves_epochs_at_their_target
 
 
 def test_without_a_measurement_nobody_knows_how_long_an_epoch_would_take() -> None:
-    assert catching_up().admitted(1 << 50) == 2_000_000
+    assert catching_up().budget_for(1 << 50) == 2_000_000
 
 
 def test_an_epoch_that_catches_up_stays_within_the_bounds_of_memory_and_growth() -> None:
-    rate = catching_up().observed(2_000_000, 0.5)
-    assert rate.admitted(1 << 50) == 4 * 2_000_000
+    rate = catching_up().observe(2_000_000, 0.5)
+    assert rate.budget_for(1 << 50) == 4 * 2_000_000
     bounded = RateControl(1.0, 2_000_000, 1_000, catch_up_seconds=5.0, catch_up_most=5_000_000)
-    assert bounded.observed(2_000_000, 0.5).admitted(1 << 50) == 5_000_000
+    assert bounded.observe(2_000_000, 0.5).budget_for(1 << 50) == 5_000_000
     small = RateControl(1.0, 2_000, 1_000, 3_000, catch_up_seconds=5.0)
-    assert small.observed(2_000, 0.1).admitted(1 << 50) == 3_000
+    assert small.observe(2_000, 0.1).budget_for(1 << 50) == 3_000
 
 
 def test_epochs_stay_at_their_target_where_catching_up_is_not_wanted() -> None:
-    rate = RateControl(1.0, 2_000_000, 1_000).observed(2_000_000, 1.0)
-    assert rate.admitted(1 << 50) == rate.budget
+    rate = RateControl(1.0, 2_000_000, 1_000).observe(2_000_000, 1.0)
+    assert rate.budget_for(1 << 50) == rate.budget
 
 
 @given(st.integers(0, 10**9), st.floats(0, 1e4), st.integers(1, 10**6))
 def test_a_budget_stays_within_its_bounds(units: int, seconds: float, least: int) -> None:
-    rate = RateControl(1.0, max(least, 50_000), least).observed(units, seconds)
+    rate = RateControl(1.0, max(least, 50_000), least).observe(units, seconds)
     assert least <= rate.budget <= max(least, RateControl.GROWTH * max(least, 50_000))
 
 
@@ -144,7 +144,7 @@ amounts = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-1, 10_000))
 
 @given(amounts, st.integers(1, 30_000))
 def test_shares_use_the_budget_and_leave_nobody_out(available: dict[str, int], budget: int) -> None:
-    given_ = shares(available, budget)
+    given_ = split_budget(available, budget)
     waiting = {name: units for name, units in available.items() if units > 0}
     assert set(given_) == set(waiting)
     assert all(1 <= given_[name] <= units for name, units in waiting.items())
@@ -153,7 +153,7 @@ def test_shares_use_the_budget_and_leave_nobody_out(available: dict[str, int], b
 
 @given(amounts, st.integers(8, 30_000))
 def test_who_is_not_given_all_is_given_as_much_as_anyone(available: dict[str, int], budget: int) -> None:
-    given_ = shares(available, budget)
+    given_ = split_budget(available, budget)
     for name, units in given_.items():
         if units < available[name]:
             assert units >= max(given_.values()) - 1
@@ -163,8 +163,8 @@ def test_where_events_meet_each_other_the_first_epoch_takes_less(tmp_path: Path)
     """Nobody knows yet how many pairs there will be: one of the usual size may take minutes."""
 
     def first(rows: ps.Stream) -> int:
-        plan = compiled(ps.app("a", ps.output("rows", rows, ps.jsonl(tmp_path))))
-        return rate_of(Settings(state=tmp_path), plan.scans["lines"], plan).budget
+        plan = compile_app(ps.app("a", ps.output("rows", rows, ps.jsonl(tmp_path))))
+        return new_rate_control(Settings(state=tmp_path), plan.scans["lines"], plan).budget
 
     lines = ps.stream(
         "lines",

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.ha.schemes import Semantics
 from tests import dying
 from tests.dying import LINES, UNITS, Death, Forgetful, seconds, settings, told
@@ -27,7 +27,7 @@ def build(folder: Path) -> ps.App:
     )
 
 
-def lived(folder: Path, semantics: Semantics, every: int = 4) -> Comeback:
+def lived(folder: Path, semantics: Semantics, every: int = 4) -> RecoveryOutcome:
     return dying.lived(build(folder), folder, semantics, every)
 
 
@@ -38,7 +38,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def died_in_six(folder: Path, death: Death, semantics: Semantics) -> Comeback:
+def died_in_six(folder: Path, death: Death, semantics: Semantics) -> RecoveryOutcome:
     return dying.died_in_six(lambda: build(folder), folder, death, semantics)
 
 
@@ -97,7 +97,7 @@ def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
 def test_who_ended_as_he_should_has_nothing_to_come_back_to(semantics: Semantics, tmp_path: Path) -> None:
     for _ in range(2):
         back = lived(tmp_path / "one", semantics, every=3)
-        assert not back.happened
+        assert not back.has_epochs
         assert back.outcome() == {}
     assert sum(1 for row in told(tmp_path / "one", "each")) == LINES
 
@@ -110,7 +110,7 @@ def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Deat
     first = lived(folder, Semantics.gap)
     again = lived(folder, Semantics.gap)
     assert first.lost_epochs == 3
-    assert not again.happened
+    assert not again.has_epochs
     windows = Counter(str(row[1:3]) for row in told(folder, "windows"))
     assert windows.most_common(1)[0][1] == 1
 
@@ -121,6 +121,6 @@ def test_an_engine_tells_what_its_coming_back_did(tmp_path: Path, death: Death) 
     lived(folder, Semantics.gap)
     engine = Engine(build(folder), settings(folder, semantics=Semantics.gap))
     engine.run()
-    assert engine.seat.comeback.lost_epochs == 3
+    assert engine.seat.recovery.lost_epochs == 3
     (line,) = (folder / "state" / "recoveries.jsonl").read_text().splitlines()
     assert json.loads(line)["lost_units"] == 3 * UNITS

@@ -15,10 +15,10 @@ from penstock.cli.unit_tables import job_lines
 from penstock.engine.engine import Engine
 from penstock.engine.status_server import status
 from penstock.epoch.kill_points import STEPS, StepName
-from penstock.epoch.recovery import Comeback
+from penstock.epoch.recovery import RecoveryOutcome
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.directory import StateDirectory
 from penstock.testing.list_log import ListLog
 from tests import dying
@@ -61,7 +61,7 @@ def build(folder: Path, recovery: dict[str, Any]) -> ps.App:
     )
 
 
-def lived(folder: Path) -> Comeback:
+def lived(folder: Path) -> RecoveryOutcome:
     return dying.lived(build(folder, MIXED), folder)
 
 
@@ -83,7 +83,7 @@ def last_totals(folder: Path, name: str) -> int:
 
 def died_in_six(
     folder: Path, death: Death, recovery: dict[str, Any] = MIXED, semantics: Semantics = Semantics.precise
-) -> Comeback:
+) -> RecoveryOutcome:
     return dying.died_in_six(lambda: build(folder, recovery), folder, death, semantics)
 
 
@@ -185,14 +185,14 @@ def test_the_engine_speaks_for_outputs_that_say_nothing(straight: Path, tmp_path
 def test_who_ended_as_he_should_lost_nothing(straight: Path, tmp_path: Path) -> None:
     for _ in range(2):
         back = lived(tmp_path)
-        assert not back.happened
+        assert not back.has_epochs
         assert back.by_job() == {}
     for name in MIXED:
         assert told(tmp_path, name) == told(straight, name)
 
 
 def test_what_outputs_share_is_nobodys_own(tmp_path: Path) -> None:
-    plan = compiled(build(tmp_path, MIXED))
+    plan = compile_app(build(tmp_path, MIXED))
     assert set(stages_owned(plan, ["same"]).values()) == set()
     both = stages_owned(plan, ["same", "windows", "some"])
     assert set(both.values()) == {frozenset({"same", "windows"})}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.epoch import rehearsal as greeting
-from penstock.epoch.rehearsal import a_little, rehearsal
+from penstock.epoch import rehearsal
+from penstock.epoch.rehearsal import rehearsal_task, smallest_spans
 from penstock.epoch.runner import REHEARSALS, EpochReport
-from penstock.epoch.slice import work
+from penstock.epoch.slice import run_slice
 from penstock.logs.contract import Span
 from penstock.settings import Settings
 from penstock.state.bucket_map import ExecutorLocation
@@ -42,9 +42,9 @@ def test_rehearsals_between_epochs_leave_nothing_and_do_not_show(
 
     def watched(task, level, slice_, incoming):  # type: ignore[no-untyped-def]
         ran.append((str(task.maps.location_of(slice_)), level))
-        return work(task, level, slice_, incoming)
+        return run_slice(task, level, slice_, incoming)
 
-    monkeypatch.setattr(greeting, "work", watched)
+    monkeypatch.setattr(rehearsal, "run_slice", watched)
     settings = Settings(
         state=tmp_path / "state",
         master="inline",
@@ -81,14 +81,16 @@ def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path:
     assert runner is not None
     assert runner._last is not None
     task = runner._last[0]
-    alone = rehearsal(task, NEW, 3)
+    alone = rehearsal_task(task, NEW, 3)
     assert alone.maps.locations == (NEW,) * 3
     assert alone.slices == 3
-    placed = rehearsal(rehearsal(task, OLD, 1), NEW, 2)
+    placed = rehearsal_task(rehearsal_task(task, OLD, 1), NEW, 2)
     assert placed.maps.locations == (NEW, NEW, OLD)
     assert list(placed.maps.default).count(2) == 1
     assert not placed.collections
-    assert greeting.shares_of(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [[]]
+    assert rehearsal.rehearsal_shares(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [
+        []
+    ]
 
 
 def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +105,11 @@ def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(runner._stages, "warm", lambda place, wanted: done.append("warm"))
     monkeypatch.setattr(runner._stages, "rehearse", lambda task, spans: done.append("rehearse"))
     there = iter([True, True, False])
-    runner.greet(NEW, 1, lambda: next(there))
+    runner.warm_up(NEW, 1, lambda: next(there))
     assert done == ["warm", "rehearse"]
-    runner.greet(NEW, 1, lambda: False)
+    runner.warm_up(NEW, 1, lambda: False)
     assert done == ["warm", "rehearse"]
-    runner.greet(NEW)
+    runner.warm_up(NEW)
     assert done[2:] == ["warm", *["rehearse"] * REHEARSALS]
 
 
@@ -118,4 +120,4 @@ def test_a_little_of_every_stream_is_read() -> None:
         ("a", Span("p2", 7, 7)),
         ("b", Span("q", 0, 3)),
     ]
-    assert a_little(spans) == [("a", Span("p1", 5, 45)), ("b", Span("q", 0, 3))]
+    assert smallest_spans(spans) == [("a", Span("p1", 5, 45)), ("b", Span("q", 0, 3))]

@@ -14,11 +14,10 @@ from penstock import col
 from penstock.catalogue.program_of import program_of
 from penstock.engine.state_location import state_place
 from penstock.epoch import stages
-from penstock.epoch.local_stages import LocalStages
 from penstock.epoch.message import SliceReport, open_message
-from penstock.epoch.runner import EpochReport, EpochRunner, Shape
-from penstock.epoch.stages import dealt, slice_task
-from penstock.epoch.task import EpochTask, kept_store
+from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
+from penstock.epoch.stages import LocalStages, share_spans, slice_task
+from penstock.epoch.task import EpochTask, shared_run_store
 from penstock.errors import InternalError, UserError
 from penstock.logs.contract import Span
 from penstock.state import run_store
@@ -100,7 +99,8 @@ def test_the_runner_takes_no_epoch_but_the_next(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=50, epochs=2)
     directory = StateDirectory(state)
     program = program_of(build(ListSink()), state)
-    runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
+    settings = RunnerSettings(Shape(1, 1, 64), state_place(directory, None, 0))
+    runner = EpochRunner(LocalStages(), program, directory, settings)
     for epoch in (1, 5):
         with pytest.raises(InternalError) as gap:
             runner.run(epoch, {}, {})
@@ -127,7 +127,7 @@ def test_a_function_that_fails_costs_nothing_once_it_is_mended(
 def test_a_lost_run_ends_the_epoch_with_its_name(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=17, epochs=3)
     shutil.rmtree(state / "runs")
-    kept_store.cache_clear()  # what this process remembers of them, as a new one would not
+    shared_run_store.cache_clear()  # what this process remembers of them, as a new one would not
     with pytest.raises(InternalError) as damage:
         run_inline(build(ListSink()), state, epoch_units=17)
     assert damage.value.condition == "STATE_DAMAGED"
@@ -144,11 +144,11 @@ def test_recycled_state_goes_on(state: Path, straight: dict[str, list[tuple[obje
 
 def test_spans_are_dealt_out_whole_and_evenly() -> None:
     spans = [("s", Span(f"p{size}", 0, size)) for size in (100, 10, 60, 50, 1)]
-    shares = dealt(spans, 2)
+    shares = share_spans(spans, 2)
     assert sorted(str(s) for share in shares for s in share) == sorted(map(str, spans))
     assert sorted(sum(span.end for _, span in share) for share in shares) == [110, 111]
-    assert dealt([], 4) == [[]]
-    assert len(dealt(spans[:1], 4)) == 1
+    assert share_spans([], 4) == [[]]
+    assert len(share_spans(spans[:1], 4)) == 1
 
 
 def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
@@ -183,6 +183,6 @@ def test_a_slice_names_its_runs_once_they_are_on_disk(
             yield to, data
 
     monkeypatch.setattr(run_store, "sync_files", synced)
-    monkeypatch.setattr(stages, "PARTS", stages.Parts(stages.scan_task, sliced))
+    monkeypatch.setattr(stages, "TASK_FUNCTIONS", stages.TaskFunctions(stages.scan_task, sliced))
     run_inline(build(ListSink()), tmp_path / "state", epoch_units=20)
     assert len(named) > 10

@@ -10,9 +10,9 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.epoch.map_rules import bucket_bytes
-from penstock.epoch.migration import Change
-from penstock.epoch.task_work import Work
+from penstock.epoch.migration import MapChange
+from penstock.epoch.stage_maps import bucket_bytes
+from penstock.epoch.task_work import StageWork
 from penstock.state.bucket_map import even_maps
 from penstock.state.buckets import buckets_of, key_hash
 from penstock.state.run import RunEntry
@@ -37,7 +37,7 @@ def stream() -> ps.Stream:
 
 def run(
     rows: ps.Stream, state: Path, slices: int = 4, **options: object
-) -> tuple[list[Work], list[dict[str, object]]]:
+) -> tuple[list[StageWork], list[dict[str, object]]]:
     app = ps.app("work", ps.output("out", rows))
     reports = run_inline(app, state, slices=slices, buckets=BUCKETS, **options)  # type: ignore[arg-type]
     told = [row for report in reports for out in report.rows.values() for row in out.to_dicts()]
@@ -61,9 +61,9 @@ def test_rows_are_counted_where_they_arrive(state: Path) -> None:
 
 
 def test_seconds_of_a_slice_are_dealt_out_by_rows() -> None:
-    work = Work(3.0, 40, 0, {0: 1.0, 1: 2.0}, {0: 0, 1: 40}, (0, 0, 30, 10), (0, 0, 1, 1))
+    work = StageWork(3.0, 40, 0, {0: 1.0, 1: 2.0}, {0: 0, 1: 40}, (0, 0, 30, 10), (0, 0, 1, 1))
     assert work.seconds_by_bucket == (0.5, 0.5, 1.5, 0.5)
-    empty = Work(1.0, 0, 0, {7: 1.0}, {7: 0}, (0, 0), (0, 0))
+    empty = StageWork(1.0, 0, 0, {7: 1.0}, {7: 0}, (0, 0), (0, 0))
     assert empty.seconds_by_bucket == (0.0, 0.0), "a slice without a bucket"
 
 
@@ -133,8 +133,8 @@ def test_a_hot_key_after_another_operator_is_reduced_by_its_slices(state: Path) 
 
 
 def test_figures_follow_the_maps(state: Path) -> None:
-    def remap(epoch: int, maps: object) -> Change | None:
-        return Change(even_maps(BUCKETS, 2).with_owners(None, {hot_bucket(): 5})) if epoch == 2 else None
+    def remap(epoch: int, maps: object) -> MapChange | None:
+        return MapChange(even_maps(BUCKETS, 2).with_owners(None, {hot_bucket(): 5})) if epoch == 2 else None
 
     app = ps.app("work", ps.output("out", stream().key_by("user").last(2, "n")))
     reports = run_inline(app, state, slices=2, buckets=BUCKETS, epoch_units=1_000, remap=remap)
@@ -143,4 +143,4 @@ def test_figures_follow_the_maps(state: Path) -> None:
     assert after.rows_by_slice[5] == after.rows_by_bucket[hot_bucket()]
     assert reports[2].maps is not None
     assert reports[2].maps.version == 1
-    assert reports[2].moved is not None
+    assert reports[2].migration is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.epoch.watermark import advanced, introduced, passed_over
+from penstock.epoch.watermark import add_partitions, advance_watermark, skip_idle_streams
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.state.manifest import PartitionTime, StreamTime
 
@@ -18,63 +18,65 @@ def stream(*highest: int | None, watermark: int | None = None) -> StreamTime:
 
 
 def test_the_slowest_partition_holds_the_watermark() -> None:
-    after = advanced(stream(10, 10), {"a": 50, "b": 30}, 5)
+    after = advance_watermark(stream(10, 10), {"a": 50, "b": 30}, 5)
     assert after.watermark == 25
     assert [p.highest for p in after.partitions.values()] == [50, 30]
 
 
 def test_a_partition_without_events_holds_the_watermark() -> None:
-    assert advanced(stream(10, None), {"a": 50}, 5).watermark == NEVER
-    assert advanced(stream(10, None, watermark=3), {"a": 50}, 5).watermark == 3
+    assert advance_watermark(stream(10, None), {"a": 50}, 5).watermark == NEVER
+    assert advance_watermark(stream(10, None, watermark=3), {"a": 50}, 5).watermark == 3
 
 
 def test_an_idle_or_finished_partition_does_not() -> None:
-    assert advanced(stream(10, None), {"a": 50}, 5, idle=["b"]).watermark == 45
-    assert advanced(stream(10, 12), {"a": 50}, 5, finished=["b"]).watermark == 45
+    assert advance_watermark(stream(10, None), {"a": 50}, 5, idle=["b"]).watermark == 45
+    assert advance_watermark(stream(10, 12), {"a": 50}, 5, finished=["b"]).watermark == 45
 
 
 def test_a_partition_that_wakes_holds_it_again_but_cannot_turn_it_back() -> None:
-    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"])
-    awake = advanced(asleep, {"b": 20}, 5)
+    asleep = advance_watermark(stream(10, 0), {"a": 50}, 5, idle=["b"])
+    awake = advance_watermark(asleep, {"b": 20}, 5)
     assert awake.watermark == 45
-    assert advanced(awake, {"a": 99}, 5).watermark == 45
-    assert advanced(awake, {"a": 99, "b": 80}, 5).watermark == 75
+    assert advance_watermark(awake, {"a": 99}, 5).watermark == 45
+    assert advance_watermark(awake, {"a": 99, "b": 80}, 5).watermark == 75
 
 
 def test_when_all_are_finished_nothing_can_come_any_more() -> None:
-    assert advanced(stream(10, 20), {}, 5, finished=["a", "b"], closed=True).watermark == FOREVER
+    assert advance_watermark(stream(10, 20), {}, 5, finished=["a", "b"], closed=True).watermark == FOREVER
 
 
 def test_when_all_are_idle_time_stands_at_the_newest_event() -> None:
-    assert advanced(stream(10, 20), {}, 5, idle=["a", "b"]).watermark == 15
-    assert advanced(stream(10, 20), {}, 5, idle=["a"], finished=["b"]).watermark == 15
-    assert advanced(stream(None, None), {}, 5, idle=["a", "b"]).watermark == NEVER
+    assert advance_watermark(stream(10, 20), {}, 5, idle=["a", "b"]).watermark == 15
+    assert advance_watermark(stream(10, 20), {}, 5, idle=["a"], finished=["b"]).watermark == 15
+    assert advance_watermark(stream(None, None), {}, 5, idle=["a", "b"]).watermark == NEVER
 
 
 def test_a_stream_without_partitions_has_no_time() -> None:
-    assert advanced(StreamTime(), {}, 5).watermark == NEVER
+    assert advance_watermark(StreamTime(), {}, 5).watermark == NEVER
 
 
 def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
-    held = advanced(stream(10), {"a": 50}, 5, limit=(20, 3))
+    held = advance_watermark(stream(10), {"a": 50}, 5, limit=(20, 3))
     assert (held.watermark, held.ahead, held.late_before) == (20, 3, 21)
-    assert advanced(stream(10), {"a": 25}, 5, limit=(20, 3)) == advanced(stream(10), {"a": 25}, 5), (
-        "not reached"
+    assert advance_watermark(stream(10), {"a": 25}, 5, limit=(20, 3)) == advance_watermark(
+        stream(10), {"a": 25}, 5
+    ), "not reached"
+    assert (held_again := advance_watermark(held, {}, 5, limit=(20, 2))).ahead == 3, (
+        "what was told stays told"
     )
-    assert (held_again := advanced(held, {}, 5, limit=(20, 2))).ahead == 3, "what was told stays told"
-    assert advanced(held_again, {}, 5, limit=(20, 9)).ahead == 9
-    assert advanced(held, {}, 5, limit=(0, 1)) == held, "never back"
-    freed = advanced(held, {}, 5)
+    assert advance_watermark(held_again, {}, 5, limit=(20, 9)).ahead == 9
+    assert advance_watermark(held, {}, 5, limit=(0, 1)) == held, "never back"
+    freed = advance_watermark(held, {}, 5)
     assert (freed.watermark, freed.ahead, freed.late_before) == (45, 0, 45)
-    ended = advanced(held, {}, 5, finished=["a"], closed=True, limit=(30, 0))
+    ended = advance_watermark(held, {}, 5, finished=["a"], closed=True, limit=(30, 0))
     assert (ended.watermark, ended.ahead) == (30, 0)
 
 
 def test_what_was_told_ahead_stays_so_while_a_partition_that_woke_holds_the_watermark() -> None:
-    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"], limit=(20, 3))
-    awake = advanced(asleep, {"b": 22}, 5)
+    asleep = advance_watermark(stream(10, 0), {"a": 50}, 5, idle=["b"], limit=(20, 3))
+    awake = advance_watermark(asleep, {"b": 22}, 5)
     assert (awake.watermark, awake.ahead) == (20, 3)
-    assert advanced(awake, {"b": 40}, 5).ahead == 0
+    assert advance_watermark(awake, {"b": 40}, 5).ahead == 0
 
 
 def test_a_stream_that_has_ended_and_is_held_takes_no_idle_one_along() -> None:
@@ -82,8 +84,8 @@ def test_a_stream_that_has_ended_and_is_held_takes_no_idle_one_along() -> None:
     quiet = StreamTime({"a": PartitionTime(0, 10, idle=True)}, watermark=5)
     held = StreamTime({"b": PartitionTime(1, 50, finished=True)}, watermark=90)
     times = {"quiet": quiet, "held": held}
-    assert passed_over(times, [("quiet", "held")])["quiet"].watermark == 90
-    assert passed_over(times, [("quiet", "held")], ended={"held"}) == times
+    assert skip_idle_streams(times, [("quiet", "held")])["quiet"].watermark == 90
+    assert skip_idle_streams(times, [("quiet", "held")], ended={"held"}) == times
 
 
 epochs = st.lists(
@@ -101,7 +103,7 @@ def test_a_watermark_never_goes_back(
 ) -> None:
     now = stream(None, None, None)
     for highest, idle, finished in seen:
-        after = advanced(now, highest, lateness, idle=idle, finished=finished)
+        after = advance_watermark(now, highest, lateness, idle=idle, finished=finished)
         assert after.watermark is not None
         assert after.watermark >= (NEVER if now.watermark is None else now.watermark)
         for name, partition in after.partitions.items():
@@ -113,13 +115,13 @@ def test_a_watermark_never_goes_back(
 
 
 def test_partitions_keep_their_ordinals_for_life() -> None:
-    first = introduced(StreamTime(), ["a", "b"], 3)
-    again = introduced(first, ["c", "b", "a"], 5)
+    first = add_partitions(StreamTime(), ["a", "b"], 3)
+    again = add_partitions(first, ["c", "b", "a"], 5)
     assert {name: p.ordinal for name, p in again.partitions.items()} == {"a": 3, "b": 4, "c": 5}
 
 
 def test_partitions_seen_together_are_numbered_as_the_log_lists_them() -> None:
-    seen = introduced(StreamTime(), ["b", "c", "a"], 0)
+    seen = add_partitions(StreamTime(), ["b", "c", "a"], 0)
     assert {name: partition.ordinal for name, partition in seen.partitions.items()} == {
         "b": 0,
         "c": 1,
@@ -129,6 +131,6 @@ def test_partitions_seen_together_are_numbered_as_the_log_lists_them() -> None:
 
 def test_a_log_of_archives_that_may_get_more_is_not_at_its_end() -> None:
     only = StreamTime({"a": PartitionTime(0)})
-    live = advanced(only, {"a": 1_000}, 10, finished=["a"])
+    live = advance_watermark(only, {"a": 1_000}, 10, finished=["a"])
     assert live.watermark == 990
-    assert advanced(only, {"a": 1_000}, 10, finished=["a"], closed=True).watermark == FOREVER
+    assert advance_watermark(only, {"a": 1_000}, 10, finished=["a"], closed=True).watermark == FOREVER

@@ -21,7 +21,7 @@ from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.engine.engine import Engine
-from penstock.epoch.migration import Change
+from penstock.epoch.migration import MapChange
 from penstock.epoch.runner import EpochReport
 from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator
@@ -76,7 +76,7 @@ def live(
             if text := (commands or {}).get(engine.next_epoch):
                 program.say(text)
             if owners := (moves or {}).get(engine.next_epoch):
-                engine.runner.remap(Change(_moved(engine.runner.maps, owners, _plan(program))))
+                engine.runner.remap(MapChange(_moved(engine.runner.maps, owners, _plan(program))))
             if engine.step() is None:
                 break
             done += 1

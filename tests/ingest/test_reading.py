@@ -9,9 +9,9 @@ import pytest
 import penstock as ps
 from penstock.catalogue.program_of import program_of
 from penstock.engine.state_location import state_place
-from penstock.epoch.local_stages import LocalStages
-from penstock.epoch.runner import EpochReport, EpochRunner, Shape
-from penstock.epoch.skipped_partitions import Leap, leaps, returns
+from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
+from penstock.epoch.skipped_partitions import SkippedSpan, newly_skipped, returned_spans
+from penstock.epoch.stages import LocalStages
 from penstock.errors import UserError
 from penstock.ingest.frames import Frame
 from penstock.ingest.readers import read_floors
@@ -89,7 +89,8 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     assert read_floors(tmp_path / "log") == {}  # a reader that has let go of nothing
     directory = StateDirectory(tmp_path / "state")
     program = program_of(app, tmp_path / "state")
-    runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
+    settings = RunnerSettings(Shape(1, 1, 64), state_place(directory, None, 0))
+    runner = EpochRunner(LocalStages(), program, directory, settings)
     runner.recycle(3)
     reached = directory.records.read_end(directory.manifests.epochs()[0])
     assert reached is not None
@@ -112,11 +113,11 @@ def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
 ) -> None:
     at = {"clicks": {"p0": 10, "p1": 10}}
     start, end = (Offset(at=at, idle={"clicks": tuple(idle)}) for idle in (before, now))
-    assert len(leaps(start, end)) == count
+    assert len(newly_skipped(start, end)) == count
 
 
 def test_what_a_straggler_brings_when_it_is_back_is_named() -> None:
     start = Offset(at={"clicks": {"p0": 10, "p1": 10}}, idle={"clicks": ("p1",)})
     end = Offset(at={"clicks": {"p0": 20, "p1": 17}})
-    assert returns(start, end) == [Leap("clicks", "p1", 10, 17)]
-    assert returns(start, Offset(at={"clicks": {"p0": 20, "p1": 10}})) == []
+    assert returned_spans(start, end) == [SkippedSpan("clicks", "p1", 10, 17)]
+    assert returned_spans(start, Offset(at={"clicks": {"p0": 20, "p1": 10}})) == []

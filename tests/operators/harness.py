@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.epoch.emission_limit import Closing, Due, Step
+from penstock.epoch.emission_limit import EmissionLimit, PendingEmissions, WatermarkStep
 from penstock.logs.contract import Partition
 from penstock.operators.event_windows import END_OF_TIME
 from penstock.operators.job_windows import CLOSING_BATCHES
@@ -98,23 +98,27 @@ class Cutting:
         return None if self.holds is None else Holding(self.holds)
 
 
-class Holding(Closing):
+class Holding(EmissionLimit):
     """Holds watermarks anywhere, for an epoch or more, as if emitting what is due took time."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         object.__setattr__(self, "draw", random.Random(seed))
 
-    def step(self, due: Due, room_seconds: float, reading_seconds: float) -> Step:
+    def next_step(
+        self, pending: PendingEmissions, room_seconds: float, reading_seconds: float
+    ) -> WatermarkStep:
         draw: random.Random = self.draw  # type: ignore[attr-defined]
         if draw.random() < 0.3:
-            return Step()
-        sure = min(due.sure, END_OF_TIME - 1)  # beyond it nothing is due
-        anywhere = [due.reached, sure, *(sure - back * SECOND for back in range(1, 30))]
-        at = draw.choice([*anywhere, *(at - 1 for at in due.rows for _ in range(4))])
-        return Step((max(at, due.reached), draw.choice([0, 1, 5, CLOSING_BATCHES - 1, CLOSING_BATCHES])))
+            return WatermarkStep()
+        unlimited = min(pending.unlimited, END_OF_TIME - 1)  # beyond it nothing is due
+        anywhere = [pending.watermark, unlimited, *(unlimited - back * SECOND for back in range(1, 30))]
+        at = draw.choice([*anywhere, *(at - 1 for at in pending.rows for _ in range(4))])
+        return WatermarkStep(
+            (max(at, pending.watermark), draw.choice([0, 1, 5, CLOSING_BATCHES - 1, CLOSING_BATCHES]))
+        )
 
-    def observed(self, share: float, factor: float) -> Closing:
+    def observe(self, share: float, factor: float) -> EmissionLimit:
         return self
 
 

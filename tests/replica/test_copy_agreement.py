@@ -24,7 +24,7 @@ from penstock.state.shared_records import SharedRecords
 from penstock.testing.inline import InlineEngine
 from penstock.testing.manual_clock import ManualClock
 from tests import golden_query as golden
-from tests.epoch.test_admission import GrowingLog, PassingClock, admission
+from tests.epoch.test_admission import GrowingLog, PassingClock, new_admission
 from tests.logs.test_replicated_log import Frail, Pruned
 
 LINES = golden.lines(count=120)
@@ -160,13 +160,13 @@ def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_told(tmp_pa
     engine = InlineEngine(program(log), tmp_path / "state")
     first = engine.step()
     assert first is not None
-    assert (first.events, first.leaped) == (0, 0)
+    assert (first.events, first.skipped_partitions) == (0, 0)
     clock.turn(log.patience_seconds)
     reports = list(engine.steps())
     engine.close()
     begun = sum(len(lines) - 5 for lines in LINES.values())
     assert sum(one.events + one.late + one.bad for one in reports) == begun
-    assert sum(one.leaped for one in reports) == len(LINES)
+    assert sum(one.skipped_partitions for one in reports) == len(LINES)
     told = [
         json.loads(line)
         for file in (tmp_path / "state" / "leaped" / "events").glob("*.jsonl")
@@ -244,21 +244,21 @@ def test_what_another_engine_lacks_is_neither_silent_nor_read_to_its_end() -> No
     patience, clock = ManualClock(), PassingClock()
     log.clock = patience
     log.set_reports({"e2": {"a": {0: Extent(0, 10)}}})
-    desk = admission(log, budget=100, clock=clock)
-    first = desk.latest(Offset())
+    admission = new_admission(log, budget=100, clock=clock)
+    first = admission.admit(Offset())
     assert first.at == {"s0": {"a": 10, "b": 0}}
     clock.turn(60)
-    silent = desk.latest(first)
+    silent = admission.admit(first)
     assert silent.idle == {"s0": ("a",)}
-    assert desk.latest(silent) == silent
-    assert not desk.drained.is_set()
+    assert admission.admit(silent) == silent
+    assert not admission.drained.is_set()
     patience.turn(6)
-    last = desk.latest(silent)
+    last = admission.admit(silent)
     assert last.at == {"s0": {"a": 10, "b": 10}}
     assert last.idle == {"s0": ("a",)}
     assert [span for _, span in silent.spans_until(last)] == [Span("b", 0, 10, 0)]
-    desk.latest(last)
-    assert desk.drained.is_set()
+    admission.admit(last)
+    assert admission.drained.is_set()
 
 
 def test_many_partitions_are_counted_and_who_reaches_nothing_is_told(tmp_path: Path) -> None:

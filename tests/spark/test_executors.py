@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import UserError
 from penstock.settings import Settings, on_one_host
-from penstock.spark.executors import Executor, Executors, beginning
+from penstock.spark.executors import Executor, Executors, initial_settings
 
 
 def test_standalone_begins_by_the_initial_number_of_dynamic_allocation() -> None:
-    chosen = beginning(Settings(master="spark://host:7077", executors=2))
+    chosen = initial_settings(Settings(master="spark://host:7077", executors=2))
     assert chosen["spark.dynamicAllocation.initialExecutors"] == "2"
     assert chosen["spark.executor.cores"] == "1"
     assert "spark.executor.instances" not in chosen
@@ -19,18 +19,18 @@ def test_standalone_begins_by_the_initial_number_of_dynamic_allocation() -> None
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://host:6443"])
 def test_others_begin_by_the_number_of_instances(master: str) -> None:
-    chosen = beginning(Settings(master=master, executors=3, executor_cores=2))
+    chosen = initial_settings(Settings(master=master, executors=3, executor_cores=2))
     assert (chosen["spark.executor.instances"], chosen["spark.executor.cores"]) == ("3", "2")
     assert "spark.dynamicAllocation.enabled" not in chosen
 
 
 def test_where_nothing_is_asked_for_the_cluster_decides() -> None:
-    assert set(beginning(Settings(master="spark://host:7077"))) == {"spark.decommission.enabled"}
+    assert set(initial_settings(Settings(master="spark://host:7077"))) == {"spark.decommission.enabled"}
 
 
 def test_no_executor_at_all_is_refused() -> None:
     with pytest.raises(UserError) as failure:
-        beginning(Settings(master="yarn", executors=0))
+        initial_settings(Settings(master="yarn", executors=0))
     assert failure.value.condition == "BAD_SETTING"
 
 

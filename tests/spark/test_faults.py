@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.epoch.task import kept_store
+from penstock.epoch.task import shared_run_store
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
@@ -96,7 +96,7 @@ def test_a_damaged_run_is_named_and_its_mended_copy_lets_the_run_go_on(
     file = directory.runs / name
     whole = file.read_bytes()
     file.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
-    kept_store.cache_clear()  # as another process would find it
+    shared_run_store.cache_clear()  # as another process would find it
     with pytest.raises(InternalError) as failure:
         run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS)
     assert failure.value.condition == "STATE_DAMAGED"

@@ -18,7 +18,7 @@ from penstock.epoch import admission, stages
 from penstock.epoch import runner as epoch
 from penstock.epoch import slice as slices
 from penstock.epoch.kill_points import STEPS
-from penstock.epoch.local_stages import SEED
+from penstock.epoch.stages import SEED
 from tests.operators.harness import (
     LATENESS,
     SECOND,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.catalogue.program import Program
-from penstock.epoch.migration import Change
+from penstock.epoch.migration import MapChange
 from penstock.epoch.runner import EpochReport
 from penstock.operators.routing import Partitioner
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
@@ -33,8 +33,8 @@ class Move:
     places: tuple[ExecutorLocation | None, ...]
     protocol: str | None
 
-    def change(self) -> Change:
-        return Change(BucketMaps(self.owners, {}, self.places), self.protocol)  # type: ignore[arg-type]
+    def change(self) -> MapChange:
+        return MapChange(BucketMaps(self.owners, {}, self.places), self.protocol)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

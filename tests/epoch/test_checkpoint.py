@@ -17,8 +17,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.engine import Engine
+from penstock.epoch.checkpoint import CheckpointGrowth
 from penstock.epoch.kill_points import STEPS, StepName
-from penstock.epoch.run_growth import RunGrowth
 from penstock.epoch.runner import EpochReport
 from penstock.errors import UserError
 from penstock.settings import Settings
@@ -104,7 +104,7 @@ def test_a_kill_at_any_step_goes_back_to_the_durable_manifest(
     recorded = step not in ("admitted", "planned")
     assert [(report.epoch, report.replayed) for report in after[:3]] == [(4, True), (5, True), (6, recorded)]
     # that epoch 5 was delivered says the record of epoch 6
-    assert [report.delivered_before for report in after[:3]] == [True, recorded, False]
+    assert [report.delivery_skipped for report in after[:3]] == [True, recorded, False]
     killed(tmp_path, death, 1, ("admitted", 1_000))
     assert rows_below(tmp_path / "out") == straight
 
@@ -141,7 +141,7 @@ def test_what_is_dropped_before_the_manifest_never_reaches_the_disk(tmp_path: Pa
 def test_the_controller_is_told_how_much_never_reaches_the_disk(tmp_path: Path) -> None:
     growth = {}
     for every in (1, 10):
-        folder, seen = tmp_path / str(every), RunGrowth()
+        folder, seen = tmp_path / str(every), CheckpointGrowth()
         app = build(folder / "out")
         run_inline(app, folder / "state", epoch_units=UNITS, checkpoint_every=every, watch=seen.add)
         growth[every] = seen.power
@@ -175,7 +175,7 @@ from pathlib import Path
 from penstock.engine.engine import Engine
 from penstock.settings import Settings
 from tests.dying import settings
-from tests.epoch.test_checkpoint_interval import UNITS, build
+from tests.epoch.test_checkpoint import UNITS, build
 folder = Path(sys.argv[1])
 Engine(build(folder / "out"), settings(folder, UNITS)).run()
 """

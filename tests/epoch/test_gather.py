@@ -1,4 +1,4 @@
-"""The gather's tree: with many slices the answers are those of one, and the driver hears of few tasks."""
+"""With many slices the results are those of one, and few messages reach the driver: a tree of tasks merges them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock import col
 from penstock.engine.engine import Engine
-from penstock.epoch.gather_tree import FAN_IN, parents
-from penstock.epoch.local_stages import LocalStages
+from penstock.epoch.gather import FAN_IN, merge_task_count
 from penstock.epoch.message import Envelope, Times
-from penstock.epoch.stages import Shares, one_after_the_other
+from penstock.epoch.stages import LocalStages, Shares, run_in_process
 from penstock.epoch.task import EpochTask
 from penstock.settings import Settings
 from penstock.testing.inline import run_inline
@@ -51,21 +50,23 @@ def rows(out: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("slices", [17, 40, 300])
-def test_many_slices_answer_as_one(slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_slices_give_the_results_of_one(
+    slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_inline(app(tmp_path / "one"), tmp_path / "s1", slices=1, epoch_units=50, buckets=512)
-    heard: list[int] = []
+    times: list[int] = []
 
-    def listening(self: LocalStages, task: EpochTask, shares: Shares) -> list[bytes]:
-        told = one_after_the_other(task, shares)
-        heard.append(sum(Envelope(data).kind == Times.kind for data in told))
-        return told
+    def count_times(self: LocalStages, task: EpochTask, shares: Shares) -> list[bytes]:
+        messages = run_in_process(task, shares)
+        times.append(sum(Envelope(data).kind == Times.kind for data in messages))
+        return messages
 
-    monkeypatch.setattr(LocalStages, "run", listening)
+    monkeypatch.setattr(LocalStages, "run", count_times)
     run_inline(app(tmp_path / "many"), tmp_path / "s2", slices=slices, epoch_units=50, buckets=512)
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
     assert all(rows(tmp_path / "one").values())
-    above = parents(slices)
-    assert set(heard) == {above if above <= FAN_IN else parents(above)}
+    merging = merge_task_count(slices)
+    assert set(times) == {merging if merging <= FAN_IN else merge_task_count(merging)}
 
 
 def test_the_tree_on_spark(tmp_path: Path, spark: SparkSession) -> None:

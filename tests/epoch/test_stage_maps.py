@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.epoch.map_rules import moving, resolved
+from penstock.epoch.stage_maps import maps_by_stage, plan_migration
 from penstock.errors import UserError
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
@@ -51,17 +51,17 @@ def test_maps_that_cannot_be_are_refused() -> None:
 
 
 def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
-    plan = compiled(build(History(((),)), STRAIGHT, {}))
+    plan = compile_app(build(History(((),)), STRAIGHT, {}))
     together = [family for family in plan.families if len(family) > 1]
     assert together, "a query in which rows stay in their slice"
     first, second = together[0][:2]
     for named in (first, second):
-        owners = resolved(even_maps(8, 2).with_owners(named, {0: 1}), plan)
+        owners = maps_by_stage(even_maps(8, 2).with_owners(named, {0: 1}), plan)
         assert owners[first] == owners[second] == (1, 0, 0, 0, 1, 1, 1, 1)
 
 
 def test_what_moves_is_what_another_executor_has_to_read() -> None:
-    plan = compiled(build(History(((),)), STRAIGHT, {}))
+    plan = compile_app(build(History(((),)), STRAIGHT, {}))
     sub = plan.families[0][0]
     runs = (
         RunEntry("a", 1, 10, 1000, {0: (0, 5), 1: (5, 5)}),
@@ -69,21 +69,21 @@ def test_what_moves_is_what_another_executor_has_to_read() -> None:
         RunEntry("c", 2, 10, 70, {3: (0, 10)}),
     )
     before = BucketMaps((0, 0, 1, 1), locations=(A, B))
-    found = moving(plan, {sub: {"open": runs}}, before, before.with_owners(sub, {1: 1}))
+    found = plan_migration(plan, {sub: {"open": runs}}, before, before.with_owners(sub, {1: 1}))
     assert found.buckets == {sub: frozenset({1})}
     some = Piece("a", ((5, 5),))
-    assert found.wanted == {B: {some: 500, Piece("b"): 500}}, (
+    assert found.pieces == {B: {some: 500, Piece("b"): 500}}, (
         "the third run was there; half of the first is read"
     )
-    elsewhere = moving(plan, {sub: {"open": runs}}, before, before.with_locations([A, C]))
-    assert elsewhere.wanted[C] == {Piece("b", ((5, 5),)): 250, Piece("c"): 70}
+    elsewhere = plan_migration(plan, {sub: {"open": runs}}, before, before.with_locations([A, C]))
+    assert elsewhere.pieces[C] == {Piece("b", ((5, 5),)): 250, Piece("c"): 70}
     assert elsewhere.count == 2 * len(plan.families)
     swapped = BucketMaps((1, 1, 0, 0), locations=(B, A))
-    assert moving(plan, {sub: {"open": runs}}, before, swapped).count == 0, (
+    assert plan_migration(plan, {sub: {"open": runs}}, before, swapped).count == 0, (
         "other numbers, the same executors"
     )
-    unknown = moving(plan, {sub: {"open": runs}}, BucketMaps((0, 0, 1, 1)), BucketMaps((0, 1, 1, 1)))
-    assert unknown.wanted == {None: {some: 500, Piece("b"): 500, Piece("c"): 70}}, (
+    unknown = plan_migration(plan, {sub: {"open": runs}}, BucketMaps((0, 0, 1, 1)), BucketMaps((0, 1, 1, 1)))
+    assert unknown.pieces == {None: {some: 500, Piece("b"): 500, Piece("c"): 70}}, (
         "nobody knows what lies where"
     )
 
@@ -114,7 +114,7 @@ def test_the_record_of_an_epoch_says_its_maps_and_a_repeated_one_may_have_others
     cutting = map_changes.every(10)
     wish: Wish = (
         2,
-        lambda maps: map_changes.Change(
+        lambda maps: map_changes.MapChange(
             maps.with_owners(None, {0: 4, 5: 3}).with_locations([A, B, None, C, A])
         ),
     )
@@ -145,7 +145,7 @@ def test_slices_without_a_bucket_of_any_operator_have_nothing_to_do(state: Path)
     reports = life(
         build(history, map_changes.every(7), sinks),
         state / "moved",
-        wishes=[(1, lambda _: map_changes.Change(lonely))],
+        wishes=[(1, lambda _: map_changes.MapChange(lonely))],
     )
     assert rows_of(sinks) == rows_of(straight)
     busy = {slice_ for work in reports[-1].work.values() for slice_ in work.seconds_by_slice}

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.engine.load_gauge import LoadGauge
+from penstock.epoch.checkpoint import CheckpointGrowth
 from penstock.epoch.report import EpochReport
-from penstock.epoch.run_growth import RunGrowth
 from penstock.ha.cost import Use, checkpoint_bytes, checkpoint_use
 
 EPOCH = EpochReport(0, 100, 10_000, 0, 0, 0.1, {}, {}, None, 1_000_000, run_bytes=1_000)
@@ -38,14 +38,14 @@ def told(manifests: int, apart: int, durable: int) -> list[EpochReport]:
     ],
 )
 def test_the_power_is_what_manifests_save(apart: int, durable: int, power: float) -> None:
-    growth = RunGrowth()
+    growth = CheckpointGrowth()
     for report in told(5, apart, durable):
         growth.add(report)
     assert growth.power == pytest.approx(power)
 
 
 def test_before_manifests_are_apart_nothing_is_taken_for_saved() -> None:
-    growth = RunGrowth()
+    growth = CheckpointGrowth()
     assert growth.power == 1.0
     for report in told(5, 1, 1_000):
         growth.add(report)
@@ -53,7 +53,7 @@ def test_before_manifests_are_apart_nothing_is_taken_for_saved() -> None:
 
 
 def test_what_was_measured_is_remembered_when_every_epoch_is_durable_again() -> None:
-    growth = RunGrowth()
+    growth = CheckpointGrowth()
     for report in [*told(3, 4, 2_000), *told(20, 1, 1_000)]:
         growth.add(report)
     assert growth.power == pytest.approx(0.5)
