@@ -403,7 +403,7 @@ class EpochRunner:
             redelivered=execution.delivery.redelivers,
             repeated_rows=repeated_rows,
             withheld_rows=execution.delivery.withheld_rows,
-            suspended=plan.rested,
+            suspended=plan.idle_outputs,
             needs_replay=execution.needs_replay,
             durable_epoch=self.checkpoints.durable_epoch,
             run_bytes=result.run_bytes(),
