@@ -225,7 +225,7 @@ class Engine:
     ) -> RunSummary:
         if spark is not None:
             self.executors = Executors(spark.sparkContext)
-            self.executors.begin(self.settings.executors, self.settings.executors_seconds)
+            self.executors.wait_for_first(self.settings.executors, self.settings.executors_seconds)
         cores = cores_of(self.settings.master)
         if self.executors is not None and self.executors.can_change:
             cores = self.executors.cores
