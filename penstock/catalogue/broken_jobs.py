@@ -10,27 +10,27 @@ from collections.abc import Sequence
 
 from penstock.catalogue.catalogue import Catalogue, JobEntry, named
 from penstock.catalogue.command import ChangeQuery, Command, FailJob
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.errors import PenstockError, UserError
 
 _HINT = "Give back what it needs and resume it, or alter or drop it."
 
 
-def broken(workshop: Workshop, catalogue: Catalogue) -> dict[str, PenstockError]:
+def broken(builder: JobBuilder, catalogue: Catalogue) -> dict[str, PenstockError]:
     """Why jobs of a catalogue cannot be made, by their names. Those that are left out anyway are not tried."""
     found: dict[str, PenstockError] = {}
     for name, entry in catalogue.jobs.items():
         if not entry.left_out:
-            error = _tried(workshop, entry, catalogue)
+            error = _tried(builder, entry, catalogue)
             if error is not None:
                 found[name] = error
     return {name: _explained(catalogue.jobs[name], error, found) for name, error in found.items()}
 
 
-def uses(workshop: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
+def uses(builder: JobBuilder, name: str, catalogue: Catalogue) -> frozenset[str]:
     """The streams and jobs that a job reads; of one that cannot be made, those its query names."""
     try:
-        return workshop.uses(name, catalogue)
+        return builder.inputs_of(name, catalogue)
     except Exception:
         named = _named(catalogue.jobs[name])
         return frozenset(catalogue.streams) | named if "*" in named else named
@@ -65,10 +65,10 @@ def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> FailJob
     return FailJob(entry.name, entry.version, error.text(), entry.number, lost)
 
 
-def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
+def _tried(builder: JobBuilder, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
     try:
-        workshop.job(entry.name, catalogue)
-        workshop.sinks(entry)
+        builder.job(entry.name, catalogue)
+        builder.sinks(entry)
     except PenstockError as error:
         if (
             error.condition == "CODE_NOT_TRUSTED"

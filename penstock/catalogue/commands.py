@@ -32,10 +32,10 @@ from penstock.catalogue.command import (
     SinkCall,
     StateFate,
 )
-from penstock.catalogue.compiled_job import Compiled
-from penstock.catalogue.declaration_checks import check_declared, check_parameters, needless
-from penstock.catalogue.explain import explanation
-from penstock.catalogue.job_builder import Given, Workshop, told_apart
+from penstock.catalogue.compiled_job import CompiledJob
+from penstock.catalogue.declaration_checks import check_declared, check_parameters, skipped_statement
+from penstock.catalogue.explain import explain_job
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations, blame_reader
 from penstock.catalogue.script import Script, placed
 from penstock.catalogue.submission import Submission, unread_streams
 from penstock.decode.partials import Partials
@@ -72,9 +72,9 @@ def _as_said(said: CreateJob) -> AlterJob:
 class Desk:
     """Checks statements and makes commands of them."""
 
-    def __init__(self, workshop: Workshop, given: Given, most: int) -> None:
-        self._workshop, self._given, self._most = workshop, given, most
-        self.submission = Submission(self, workshop)
+    def __init__(self, builder: JobBuilder, given: PythonDeclarations, most: int) -> None:
+        self._builder, self._given, self._most = builder, given, most
+        self.submission = Submission(self, builder)
         #: which coordinator carries a job, where there are several
         self.carrier: Callable[[str], str] | None = None
 
@@ -105,7 +105,7 @@ class Desk:
         has become of it since; what is new is created, what is said otherwise than before altered."""
         made = Accepted(catalogue)
         self._give(made)
-        for name, error in () if first else broken(self._workshop, made.catalogue).items():
+        for name, error in () if first else broken(self._builder, made.catalogue).items():
             made.do(failing(made.catalogue.jobs[name], error), f"the job {name} cannot run: {error.text()}")
         for statement in said.statements:
             with placed(said, statement):
@@ -166,7 +166,7 @@ class Desk:
     # -- one statement ---------------------------------------------------------------------------
 
     def _accept(self, statement: Statement, made: Accepted) -> None:
-        if done := needless(statement, made.catalogue):
+        if done := skipped_statement(statement, made.catalogue):
             made.answers.append(Answered(done, question=True))
             return
         match statement:
@@ -208,7 +208,7 @@ class Desk:
     def _create_stream(self, said: CreateStream, made: Accepted) -> None:
         self.check_free(said.name, made.catalogue)
         command = AddStream(said.name, said.text)
-        self._workshop.stream(said.name, made.catalogue.after(command))
+        self._builder.stream(said.name, made.catalogue.after(command))
         made.do(command, f"created stream {said.name}; it is read once a job reads it")
 
     def _drop_stream(self, said: DropStream, made: Accepted) -> None:
@@ -228,10 +228,10 @@ class Desk:
         sinks, parameters = tuple(map(SinkCall.of, said.sinks)), dict(said.parameters)
         command = AddJob(said.name, said.select.text, sinks, parameters, said.recovery, made.code)
         after = made.catalogue.after(command)
-        self._workshop.job(said.name, after)
+        self._builder.job(said.name, after)
         check_parameters(said.name, said.select.text, said.parameters)
-        check_declared(self._workshop, said.name, after)
-        self._workshop.sinks(after.jobs[said.name])
+        check_declared(self._builder, said.name, after)
+        self._builder.sinks(after.jobs[said.name])
         made.do(command, f"created job {said.name}; it runs from the next epoch on")
 
     def _alter(self, said: AlterJob, made: Accepted) -> None:
@@ -247,20 +247,20 @@ class Desk:
             before = parse(entry.select)[0]
             assert isinstance(before, Select)
             select = replace_clauses(before, said.where, said.limit)
-        old = None if entry.left_out else self._workshop.job(said.name, made.catalogue)
+        old = None if entry.left_out else self._builder.job(said.name, made.catalogue)
         text = entry.select if select is None else select.text
         command = ChangeQuery(said.name, text, {**entry.parameters, **said.parameters}, code=made.code)
         check_parameters(said.name, text, said.parameters)
-        new = self._workshop.job(said.name, made.catalogue.after(command))
+        new = self._builder.job(said.name, made.catalogue.after(command))
         fate, told = self.state_after(old, new, rebuild=said.rebuild)
         command = replace(command, state=fate)
         self.check_readers(said.name, made.catalogue.after(command))
-        check_declared(self._workshop, said.name, made.catalogue.after(command))
+        check_declared(self._builder, said.name, made.catalogue.after(command))
         made.do(command, f"altered job {said.name}; {told}", fate)
         self._drop_unread_streams(made)
 
     def state_after(
-        self, old: Compiled | None, new: Compiled, *, rebuild: bool = False
+        self, old: CompiledJob | None, new: CompiledJob, *, rebuild: bool = False
     ) -> tuple[StateFate, str]:
         """What becomes of a job's state when it is altered from one query to another, and that for people. `old`: None
         where its state is gone."""
@@ -271,7 +271,7 @@ class Desk:
 
     def _drop_unread_streams(self, made: Accepted) -> None:
         """Streams that came with jobs of Python go with the last that reads them."""
-        for name in unread_streams(self._workshop, made.catalogue):
+        for name in unread_streams(self._builder, made.catalogue):
             made.note(RemoveStream(name))
 
     def _change(self, said: Change, made: Accepted) -> None:
@@ -283,7 +283,7 @@ class Desk:
                 made.do(RemoveJob(said.name), f"dropped job {said.name}")
                 self._drop_unread_streams(made)
             case "flush":
-                job = self._workshop.job(said.name, made.catalogue)
+                job = self._builder.job(said.name, made.catalogue)
                 if not job.flushes:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
@@ -297,8 +297,8 @@ class Desk:
                 told = "its state begins anew, with the next epoch"
                 made.do(EmptyJob(said.name), f"emptied job {said.name}; {told}", "anew")
             case "resume":
-                job = self._workshop.job(said.name, made.catalogue)
-                self._workshop.sinks(entry)
+                job = self._builder.job(said.name, made.catalogue)
+                self._builder.sinks(entry)
                 told = _GONE if entry.lost else "it goes on with the state it had, without the events since"
                 if job.stateless:
                     told = "it needs no state"
@@ -319,7 +319,7 @@ class Desk:
 
     def describe(self, entry: JobEntry) -> dict[str, Any]:
         """A job, for people."""
-        return shown(entry, self._workshop.sinks(entry) if entry.of_app else ())
+        return shown(entry, self._builder.sinks(entry) if entry.of_app else ())
 
     def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
         if isinstance(said.what, Select):
@@ -330,7 +330,7 @@ class Desk:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 return Answered(f"does not run: {entry.master.error}", name, question=True)
-        return Answered(explanation(self._workshop.job(name, catalogue)), name, question=True)
+        return Answered(explain_job(self._builder.job(name, catalogue)), name, question=True)
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Desk:
     def readers(self, name: str, catalogue: Catalogue) -> list[str]:
         """The other jobs that read a stream or a job."""
         others = (other for other in naming(name, catalogue) if other != name)
-        return [other for other in others if name in uses(self._workshop, other, catalogue)]
+        return [other for other in others if name in uses(self._builder, other, catalogue)]
 
     def check_readers(self, name: str, catalogue: Catalogue) -> None:
         """Whether all jobs can still be made that read a job, however far away."""
@@ -378,9 +378,9 @@ class Desk:
             if catalogue.jobs[other].left_out and other != name:
                 continue
             try:
-                self._workshop.job(other, catalogue)
+                self._builder.job(other, catalogue)
             except PenstockError as error:
-                raise (error if other == name else told_apart(other, error)) from error
+                raise (error if other == name else blame_reader(other, error)) from error
 
 
 def shown(entry: JobEntry, sinks: Sequence[Sink] = ()) -> dict[str, Any]:

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import Answered
 from penstock.catalogue.commands import Desk
-from penstock.catalogue.job_builder import Given, Workshop
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import Script
 from penstock.sql.statements import Explain
 
 
-def explained(scripts: Sequence[Script], given: Given, *, all_jobs: bool = True) -> list[Answered]:
+def explain_scripts(
+    scripts: Sequence[Script], given: PythonDeclarations, *, all_jobs: bool = True
+) -> list[Answered]:
     """What EXPLAIN says of the jobs of texts (or only of those they ask about themselves), each under its name."""
-    workshop = Workshop(given)
-    desk = Desk(workshop, given, sum(len(one.statements) for one in scripts) + len(given.queries))
+    builder = JobBuilder(given)
+    desk = Desk(builder, given, sum(len(one.statements) for one in scripts) + len(given.queries))
     catalogue = desk.begun(Script("", ()), Catalogue(), first=True).catalogue
     told: list[Answered] = []
     for one in scripts:

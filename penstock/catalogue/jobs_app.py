@@ -27,11 +27,12 @@ class JobsApp(JobsDeclaration):
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""
-        from penstock.catalogue.explain_script import explained
-        from penstock.catalogue.job_builder import Given
+        from penstock.catalogue.explain_script import explain_scripts
+        from penstock.catalogue.job_builder import PythonDeclarations
         from penstock.catalogue.script import script
 
-        return explained([script(self.sql, self.file)], Given(self.streams, self.queries, self.functions))
+        declarations = PythonDeclarations(self.streams, self.queries, self.functions)
+        return explain_scripts([script(self.sql, self.file)], declarations)
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Program:
         """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 import polars as pl
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.query.physical import ScanPlan
 from penstock.sinks.contract import Sink
 
@@ -22,8 +22,8 @@ _LOG = logging.getLogger(__name__)
 class Opening:
     """The sinks and logs of one program's jobs."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
+    def __init__(self, builder: JobBuilder) -> None:
+        self._builder = builder
         self._state: str | None = None
         self._start_log: Callable[[str, ScanPlan], None] = lambda stream, scan: None
         #: by the number of the job's creation, with the columns they were last asked to take
@@ -45,8 +45,8 @@ class Opening:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 continue
-            job = self._workshop.job(name, catalogue)
-            sinks = self._workshop.sinks(entry)
+            job = self._builder.job(name, catalogue)
+            sinks = self._builder.sinks(entry)
             if not asleep and entry.master.life != "running":
                 continue
             opened, columns = self._opened.get(entry.created, ((), {}))
@@ -73,13 +73,13 @@ class Opening:
             entry = catalogue.jobs[name]
             if entry.created in self._opened and not entry.left_out:
                 sinks, columns = self._opened[entry.created]
-                schema = self._workshop.job(name, catalogue).schema
+                schema = self._builder.job(name, catalogue).schema
                 if columns != schema:
                     _check(sinks, schema)
 
     def close(self) -> None:
         """Close all sinks. They have all rows of committed epochs, so one that cannot be closed loses nothing."""
-        for sinks in self._workshop.forget(Catalogue()):
+        for sinks in self._builder.forget_unused(Catalogue()):
             for sink in sinks:
                 try:
                     sink.close()

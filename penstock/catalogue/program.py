@@ -35,14 +35,14 @@ from penstock.catalogue.command import Answered, Command, FlushJob, RemoveJob
 from penstock.catalogue.command_history import Known
 from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.followed_results import FollowedResults
-from penstock.catalogue.job_builder import Given, Workshop
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.messages import Deliver
 from penstock.catalogue.open_sinks import Opening
-from penstock.catalogue.planner import Placed
+from penstock.catalogue.planner import PlannedJob
 from penstock.catalogue.questions import Asking
 from penstock.catalogue.repeated_requests import answering, repeated
 from penstock.catalogue.results import Results, as_declared
-from penstock.catalogue.skipped_jobs import bytes_of, drop_state_in_app, emptying, planned_resting
+from penstock.catalogue.skipped_jobs import drop_state_in_app, empty_jobs, own_state_bytes, plan_epoch
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
@@ -86,7 +86,7 @@ class Program(Asking):
         shared: bool = False,
     ) -> None:
         self.name = name
-        given = Given(streams or {}, queries or {}, functions or {}, deliver or {}, app)
+        given = PythonDeclarations(streams or {}, queries or {}, functions or {}, deliver or {}, app)
         self._deliver, self._given, self._keeps_results = given.deliver, given, keeps_results
         self._lock = threading.RLock()
         base = Catalogue()
@@ -94,8 +94,8 @@ class Program(Asking):
             outputs = {name: output.recovery for name, output in app.plan.outputs.items()}
             base = Catalogue.of_app(outputs, app.plan.scans)
         self._known, self._failures, self._code = Known(state, base), Failures(state), CodeStore(state)
-        self._workshop = Workshop(given, CodeLibrary(self._code))
-        self._most, self._opening = most, Opening(self._workshop)
+        self._builder = JobBuilder(given, CodeLibrary(self._code))
+        self._most, self._opening = most, Opening(self._builder)
         self._results: Results = FollowedResults(state) if follows else Results(state)
         self._fold_after, self._follows, self._shared = fold_after, follows, shared
         #: where what its engine decides is written: one that nobody has taken lets anybody
@@ -142,7 +142,7 @@ class Program(Asking):
     def _desk(self) -> Desk:
         from penstock.catalogue.commands import Desk
 
-        return Desk(self._workshop, self._given, self._most)
+        return Desk(self._builder, self._given, self._most)
 
     def isolates_failures(self, commands: int) -> bool:
         """Whether a job of the catalogue after so many commands may fail alone. An error in the code of the app that an
@@ -194,7 +194,7 @@ class Program(Asking):
         """Take in the Python of jobs, as a file has it: create or alter one, or deploy all of a file. What it brings is
         on disk when it is answered. Submitted again under the same `name`, it is answered as it was; with `check`
         nothing is changed."""
-        with self._workshop.library.considering(request.code):
+        with self._builder.library.considering(request.code):
             self._desk.submission.prepare(request)  # it runs the user's code: nothing waits for that
 
             def accepted(catalogue: Catalogue) -> Accepted:
@@ -271,7 +271,7 @@ class Program(Asking):
         if not names:
             return
         after = self._known.latest
-        said = [failing(after.jobs[job], error) for job, error in broken(self._workshop, after).items()]
+        said = [failing(after.jobs[job], error) for job, error in broken(self._builder, after).items()]
         known = {command.name for command in said}
         for name in (set(names) & after.jobs.keys()) - known:
             try:
@@ -415,8 +415,8 @@ class Program(Asking):
         self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
     ) -> Plan:
         """The plan once the commands up to this number are executed; `without` some jobs, which have failed: each with
-        whether its state goes too. Resting outputs get no events for state of their own; `Plan.rested` names those
-        that have any. Nothing is different for other outputs."""
+        whether its state goes too. `resting` outputs get no events for state of their own; `Plan.idle_outputs` names
+        those that have any. Nothing is different for other outputs."""
         with self._lock:
             key = commands, frozenset((without or {}).items()), frozenset(resting)
             if key not in self._plans:
@@ -455,7 +455,7 @@ class Program(Asking):
         with self._lock:
             if commands < self._sound:  # an epoch that was begun before a restart
                 catalogue = self._known.after(commands)
-                errors = {catalogue.jobs[n].number: e for n, e in broken(self._workshop, catalogue).items()}
+                errors = {catalogue.jobs[n].number: e for n, e in broken(self._builder, catalogue).items()}
                 known = self._failures.of(epoch)
                 unknown = {number: error for number, error in errors.items() if not known.get(number)}
                 if unknown:
@@ -513,8 +513,8 @@ class Program(Asking):
                 assert self.app_plan is not None
                 manifest, sizes = drop_state_in_app(self.app_plan, in_app, manifest)
             if others := set(outputs) - in_app:
-                self._decided(lambda now: emptying(others, then, now))
-            return manifest, {**sizes, **bytes_of(others, plan, manifest)}
+                self._decided(lambda now: empty_jobs(others, then, now))
+            return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
 
     def keep_results(
         self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
@@ -544,7 +544,7 @@ class Program(Asking):
         needed |= code_in([command for entry in self._known.entries for command in entry])
         if self._leads:
             self._code.keep_only(needed)
-        self._workshop.library.forget(needed)
+        self._builder.library.forget(needed)
 
     def _planned(self, commands: int, without: Mapping[int, bool], rest: Collection[str]) -> Plan:
         catalogue = self._known.after(commands)
@@ -555,16 +555,16 @@ class Program(Asking):
         }
         in_app = [entry for entry in present.values() if entry.in_app_plan and entry.code is None]
         jobs = [
-            Placed(
-                self._workshop.job(name, catalogue),
+            PlannedJob(
+                self._builder.job(name, catalogue),
                 "failed" if entry.number in without else entry.master.life,
-                self._workshop.sinks(entry),
+                self._builder.sinks(entry),
                 entry.recovery,
             )
             for name, entry in present.items()
             if not entry.in_app_plan or entry.code is not None
         ]
-        return planned_resting(self.name, jobs, rest, self._given.app, in_app)
+        return plan_epoch(self.name, jobs, rest, self._given.app, in_app)
 
 
 def _script(text: str, file: str | None = None) -> Script:

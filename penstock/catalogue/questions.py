@@ -16,9 +16,9 @@ import polars as pl
 
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.command_history import Known
-from penstock.catalogue.compiled_job import Compiled
+from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.followed_results import FollowedResults
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.catalogue.job_history import JobVersion, versions
 from penstock.catalogue.messages import Deliver, routed
 from penstock.catalogue.results import Answer, Results
@@ -36,7 +36,7 @@ class Asking(ABC):
     _lock: AbstractContextManager[bool]
     _known: Known
     _results: Results
-    _workshop: Workshop
+    _builder: JobBuilder
     _deliver: Mapping[str, Deliver]
 
     @property
@@ -85,7 +85,7 @@ class Asking(ABC):
     def stream(self, name: str) -> StreamDefinition:
         """A stream of the catalogue."""
         with self._lock:
-            node = self._workshop.stream(name, self.catalogue).node
+            node = self._builder.stream(name, self.catalogue).node
         assert isinstance(node, Source)
         return node.stream
 
@@ -94,12 +94,12 @@ class Asking(ABC):
         with self._lock:
             return self._desk.describe(self._desk.found(job, self.catalogue))
 
-    def compiled(self, job: str) -> Compiled:
+    def compiled(self, job: str) -> CompiledJob:
         """A job of the catalogue."""
         with self._lock:
             if job not in self.catalogue.jobs:
                 raise self._desk.unknown(job, self.catalogue)
-            return self._workshop.job(job, self.catalogue)
+            return self._builder.job(job, self.catalogue)
 
     def carried_by(self, carrier: Callable[[str], str]) -> None:
         """Have it shown which coordinator carries a job's master, where there are several."""

@@ -25,7 +25,7 @@ from penstock.catalogue.command import (
     RemoveJob,
     StateFate,
 )
-from penstock.catalogue.compiled_job import Compiled
+from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.declaration_checks import check_declared
 from penstock.catalogue.definition import (
     define_functions,
@@ -34,9 +34,9 @@ from penstock.catalogue.definition import (
     define_stream,
     differences,
 )
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.catalogue.jobs_declaration import JobsDeclaration
-from penstock.catalogue.picklable import may_call
+from penstock.catalogue.picklable import may_call_python
 from penstock.catalogue.script import Script, script
 from penstock.catalogue.trial import check_empty_batches
 from penstock.errors import PenstockError, UserError
@@ -68,7 +68,7 @@ class Checks(Protocol):
         """The other jobs that read a stream or a job."""
 
     def state_after(
-        self, old: Compiled | None, new: Compiled, *, rebuild: bool = False
+        self, old: CompiledJob | None, new: CompiledJob, *, rebuild: bool = False
     ) -> tuple[StateFate, str]:
         """What becomes of a job's state when it is altered, and that for people."""
 
@@ -79,8 +79,8 @@ class Checks(Protocol):
 class Submission:
     """Makes commands of requests; `checks` are those that statements go through as well."""
 
-    def __init__(self, checks: Checks, workshop: Workshop) -> None:
-        self._checks, self._workshop, self._library = checks, workshop, workshop.library
+    def __init__(self, checks: Checks, builder: JobBuilder) -> None:
+        self._checks, self._builder, self._library = checks, builder, builder.library
 
     def prepare(self, request: CodeRequest) -> None:
         """Execute what a request brings: it may take long, and nothing else should wait for it."""
@@ -118,9 +118,9 @@ class Submission:
         came = self._bring_streams(output, reference, made)
         command = AddJob(name, recovery=output.recovery, code=reference)
         after = made.catalogue.after(command)
-        self._workshop.job(name, after)
-        check_declared(self._workshop, name, after)
-        self._workshop.sinks(after.jobs[name])
+        self._builder.job(name, after)
+        check_declared(self._builder, name, after)
+        self._builder.sinks(after.jobs[name])
         with_it = f"; the stream {', '.join(came)} came with it" if came else ""
         made.do(command, f"created job {name}; it runs from the next epoch on{with_it}")
 
@@ -144,12 +144,12 @@ class Submission:
         output, reference = self._found(name, reference)
         self._check_sinks(entry, reference, output)
         came = self._bring_streams(output, reference, made)
-        old = None if entry.left_out else self._workshop.job(name, before)
+        old = None if entry.left_out else self._builder.job(name, before)
         command = ChangeQuery(name, code=reference)
-        new = self._workshop.job(name, made.catalogue.after(command))
+        new = self._builder.job(name, made.catalogue.after(command))
         state, says = self._checks.state_after(old, new, rebuild=rebuild)
         command = replace(command, state=state)
-        check_declared(self._workshop, name, made.catalogue.after(command))
+        check_declared(self._builder, name, made.catalogue.after(command))
         with_it = f"; the stream {', '.join(came)} came with it" if came else ""
         made.do(command, f"altered job {name}; {says}{with_it}", state)
         if output.recovery is not None and output.recovery != entry.recovery:
@@ -165,7 +165,7 @@ class Submission:
     def _check_sinks(self, entry: JobEntry, reference: CodeReference, output: Output) -> None:
         before = () if entry.code is None else entry.code.sinks
         if entry.of_app:
-            before = tuple(define_sinks(self._workshop.sinks(entry)))
+            before = tuple(define_sinks(self._builder.sinks(entry)))
         if before != reference.sinks:
             raise UserError(
                 "SINKS_CHANGED",
@@ -195,7 +195,7 @@ class Submission:
         if name not in made.catalogue.streams:
             self._checks.check_free(name, made.catalogue)
             made.note(AddStream(name, code=replace(reference, reads=(), sinks=())))
-        mine, theirs = self._workshop.definition(name, made.catalogue), define_stream(source.stream)
+        mine, theirs = self._builder.stream_definition(name, made.catalogue), define_stream(source.stream)
         if found := differences(theirs, mine):
             raise UserError(
                 "STREAM_DIFFERS",
@@ -313,16 +313,16 @@ class Submission:
         self, entry: JobEntry, app: JobsDeclaration, reference: CodeReference, made: Accepted
     ) -> None:
         """Have a job of SQL call the functions as the file has them now."""
-        used = {n: f for n, f in app.functions.items() if may_call(entry.select, [n])}
-        old = self._workshop.functions(entry)
+        used = {n: f for n, f in app.functions.items() if may_call_python(entry.select, [n])}
+        old = self._builder.functions(entry)
         code = reference if entry.code is None else entry.code
         before = define_functions({n: old[n] for n in used if n in old}, code.digest)
         if before == define_functions(used, reference.digest):
             made.report(entry.name, _as_it_was(entry))
             return
         command = ChangeQuery(entry.name, entry.select, dict(entry.parameters), code=reference)
-        was = None if entry.left_out else self._workshop.job(entry.name, made.catalogue)
-        now = self._workshop.job(entry.name, made.catalogue.after(command))
+        was = None if entry.left_out else self._builder.job(entry.name, made.catalogue)
+        now = self._builder.job(entry.name, made.catalogue.after(command))
         state, says = self._checks.state_after(was, now)
         command = replace(command, state=state)
         self._checks.check_readers(entry.name, made.catalogue.after(command))
@@ -347,12 +347,12 @@ class Submission:
                 gone.remove(name)
 
 
-def unread_streams(workshop: Workshop, catalogue: Catalogue) -> list[str]:
+def unread_streams(builder: JobBuilder, catalogue: Catalogue) -> list[str]:
     """The streams that came with jobs of Python and that no job reads."""
     came = [name for name, entry in catalogue.streams.items() if entry.code is not None]
     if not came:
         return []
-    read = frozenset[str]().union(*(uses(workshop, name, catalogue) for name in catalogue.jobs))
+    read = frozenset[str]().union(*(uses(builder, name, catalogue) for name in catalogue.jobs))
     return [name for name in came if name not in read and catalogue.streams[name].known_as not in read]
 
 

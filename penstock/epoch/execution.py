@@ -92,7 +92,7 @@ class Execution:
             redelivered=self.delivery.redelivers,
             repeated_rows=repeated_rows,
             withheld_rows=self.delivery.withheld_rows,
-            suspended=self.plan.rested,
+            suspended=self.plan.idle_outputs,
             needs_replay=self.needs_replay,
             durable_epoch=checkpoints.durable_epoch,
             run_bytes=result.run_bytes(),
