@@ -80,7 +80,7 @@ def sql(
                 if phase == "running":
                     status.stop()
 
-            engine.run(_print_report, for_seconds=for_seconds, tell=show_phase)
+            engine.run(_print_report, for_seconds=for_seconds, on_phase=show_phase)
 
 
 def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explain) -> None:
