@@ -192,7 +192,7 @@ class Engine:
                 spark = session(self.settings, self.state.path / "engine.log")
             if spark is not None:
                 self.executors = Executors(spark.sparkContext)
-                self.executors.begin(self.settings.executors, self.settings.executors_seconds)
+                self.executors.wait_for_first(self.settings.executors, self.settings.executors_seconds)
             master = "local" if spark is None else str(spark.sparkContext.master)
             location = prepare_state_location(self.role, self.settings, master)
             self._runner = self._create_runner(spark, location)
