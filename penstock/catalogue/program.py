@@ -29,7 +29,7 @@ from penstock.catalogue.broken_jobs import broken, failing, touched
 from penstock.catalogue.catalogue import Catalogue, JobEntry, alike, code_in, named
 from penstock.catalogue.code import CodeBundle
 from penstock.catalogue.code_library import CodeLibrary
-from penstock.catalogue.code_requests import CodeRequest, text_of
+from penstock.catalogue.code_requests import CodeRequest, request_text
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import Answered, Command, FlushJob, RemoveJob
 from penstock.catalogue.command_history import Known
@@ -194,16 +194,16 @@ class Program(Asking):
         """Take in the Python of jobs, as a file has it: create or alter one, or deploy all of a file. What it brings is
         on disk when it is answered. Submitted again under the same `name`, it is answered as it was; with `check`
         nothing is changed."""
-        with self._builder.library.considering(request.code):
+        with self._builder.library.with_candidate(request.code):
             self._desk.submission.prepare(request)  # it runs the user's code: nothing waits for that
 
             def accepted(catalogue: Catalogue) -> Accepted:
-                made = None if name is None else repeated(name, text_of(request), catalogue)
+                made = None if name is None else repeated(name, request_text(request), catalogue)
                 if made is None:
                     made = self._desk.submitted(request, catalogue)
                     if name is not None and made.commands:
                         number = self._known.count + 1
-                        made.note(answering(name, text_of(request), made.answers, number))
+                        made.note(answering(name, request_text(request), made.answers, number))
                 return made
 
             if check:
@@ -544,7 +544,7 @@ class Program(Asking):
         needed |= code_in([command for entry in self._known.entries for command in entry])
         if self._leads:
             self._code.keep_only(needed)
-        self._builder.library.forget(needed)
+        self._builder.library.unload_unused(needed)
 
     def _planned(self, commands: int, without: Mapping[int, bool], rest: Collection[str]) -> Plan:
         catalogue = self._known.after(commands)

@@ -14,8 +14,8 @@ from typing import Protocol
 from penstock.catalogue.accepted import Accepted
 from penstock.catalogue.broken_jobs import uses
 from penstock.catalogue.catalogue import Catalogue, JobEntry
-from penstock.catalogue.code_library import jobs_read, reads_of, sources_of
-from penstock.catalogue.code_requests import AlterFrom, CodeRequest, CreateFrom, Deploy, HaveFrom
+from penstock.catalogue.code_library import input_jobs, input_names, input_sources
+from penstock.catalogue.code_requests import AlterFrom, CodeRequest, CreateFrom, CreateOrAlterFrom, Deploy
 from penstock.catalogue.command import (
     AddJob,
     AddStream,
@@ -32,7 +32,7 @@ from penstock.catalogue.definition import (
     define_output,
     define_sinks,
     define_stream,
-    differences,
+    find_differences,
 )
 from penstock.catalogue.function_checks import check_empty_batches, may_call_python
 from penstock.catalogue.job_builder import JobBuilder
@@ -90,11 +90,11 @@ class Submission:
     def accept(self, request: CodeRequest, made: Accepted) -> None:
         """Add what carries out a request; raises if it cannot be."""
         match request:
-            case HaveFrom(name=name) if name not in made.catalogue.jobs:
+            case CreateOrAlterFrom(name=name) if name not in made.catalogue.jobs:
                 self._create(name, _reference(request, request.attribute), made)
             case CreateFrom():
                 self._create(request.name, _reference(request, request.attribute), made)
-            case AlterFrom() | HaveFrom():
+            case AlterFrom() | CreateOrAlterFrom():
                 self._checks.found(request.name, made.catalogue)
                 reference = _reference(request, request.attribute)
                 self._alter(request.name, reference, made, made.catalogue, rebuild=request.rebuild)
@@ -159,7 +159,7 @@ class Submission:
         output = self._library.output(reference, name)
         check_empty_batches(output)
         sinks = tuple(define_sinks(output.sinks))
-        return output, replace(reference, reads=reads_of(output), sinks=sinks)
+        return output, replace(reference, reads=input_names(output), sinks=sinks)
 
     def _check_sinks(self, entry: JobEntry, reference: CodeReference, output: Output) -> None:
         before = () if entry.code is None else entry.code.sinks
@@ -181,7 +181,7 @@ class Submission:
     def _bring_streams(self, output: Output, reference: CodeReference, made: Accepted) -> list[str]:
         """Have the streams that a query reads: those there are must be the same, the others come with it."""
         came = []
-        for source in sources_of(output):
+        for source in input_sources(output):
             name = source.stream.name
             if name not in made.catalogue.streams:
                 came.append(name)
@@ -195,7 +195,7 @@ class Submission:
             self._checks.check_free(name, made.catalogue)
             made.note(AddStream(name, code=replace(reference, reads=(), sinks=())))
         mine, theirs = self._builder.stream_definition(name, made.catalogue), define_stream(source.stream)
-        if found := differences(theirs, mine):
+        if found := find_differences(theirs, mine):
             raise UserError(
                 "STREAM_DIFFERS",
                 f"the engine has another stream {name} than the file says",
@@ -257,7 +257,7 @@ class Submission:
         waiting = []
         for name in names:
             if any(
-                one in pending and one != name for one in jobs_read(self._library.output(reference, name))
+                one in pending and one != name for one in input_jobs(self._library.output(reference, name))
             ):
                 waiting.append(name)
                 continue
@@ -291,7 +291,7 @@ class Submission:
             return False
         new = self._library.output(reference, name)
         same = define_output(old, code.digest) == define_output(new, reference.digest)
-        streams = [[define_stream(s.stream) for s in sources_of(one)] for one in (old, new)]
+        streams = [[define_stream(s.stream) for s in input_sources(one)] for one in (old, new)]
         return same and streams[0] == streams[1]
 
     def _have_sql(
