@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.commands import Desk
 from penstock.catalogue.job_builder import Given, Workshop
-from penstock.catalogue.script import script
+from penstock.catalogue.script import read_script
+from penstock.catalogue.statement_checker import StatementChecker
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.reducer import Reducer
@@ -22,10 +22,10 @@ from penstock.sql.statements import CreateJob, CreateStream
 
 def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool = True) -> Reduction:
     """What agents do of a stream for the jobs of a text. Without `sinks` the jobs lead nowhere."""
-    read = script(text)
+    read = read_script(text)
     given = Given({}, {}, {})
     workshop = Workshop(given)
-    desk = Desk(workshop, given, len(read.statements))
+    checker = StatementChecker(workshop, given, len(read.statements))
     statements: list[CreateStream | CreateJob] = []
     for statement in read.statements:
         if not isinstance(statement, CreateStream | CreateJob):
@@ -37,7 +37,7 @@ def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool =
         if isinstance(statement, CreateJob) and not sinks:
             statement = _leading_nowhere(statement)
         statements.append(statement)
-    catalogue = desk.begun(replace(read, statements=statements), Catalogue(), first=True).catalogue
+    catalogue = checker.check_initial(replace(read, statements=statements), Catalogue(), first=True).catalogue
     outputs = []
     for job, entry in catalogue.jobs.items():
         node = workshop.job(job, catalogue).node

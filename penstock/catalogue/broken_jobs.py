@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.catalogue.catalogue import Catalogue, JobEntry, named
+from penstock.catalogue.catalogue import Catalogue, JobEntry, names_in
 from penstock.catalogue.command import ChangeQuery, Command, FailJob
 from penstock.catalogue.job_builder import Workshop
 from penstock.errors import PenstockError, UserError
@@ -16,34 +16,34 @@ from penstock.errors import PenstockError, UserError
 _HINT = "Give back what it needs and resume it, or alter or drop it."
 
 
-def broken(workshop: Workshop, catalogue: Catalogue) -> dict[str, PenstockError]:
+def find_broken_jobs(workshop: Workshop, catalogue: Catalogue) -> dict[str, PenstockError]:
     """Why jobs of a catalogue cannot be made, by their names. Those that are left out anyway are not tried."""
     found: dict[str, PenstockError] = {}
     for name, entry in catalogue.jobs.items():
         if not entry.left_out:
-            error = _tried(workshop, entry, catalogue)
+            error = _find_error(workshop, entry, catalogue)
             if error is not None:
                 found[name] = error
-    return {name: _explained(catalogue.jobs[name], error, found) for name, error in found.items()}
+    return {name: _explain_error(catalogue.jobs[name], error, found) for name, error in found.items()}
 
 
-def uses(workshop: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
+def names_read(workshop: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
     """The streams and jobs that a job reads; of one that cannot be made, those its query names."""
     try:
         return workshop.uses(name, catalogue)
     except Exception:
-        named = _named(catalogue.jobs[name])
+        named = _tables_in(catalogue.jobs[name])
         return frozenset(catalogue.streams) | named if "*" in named else named
 
 
-def naming(name: str, catalogue: Catalogue) -> list[str]:
+def possible_readers(name: str, catalogue: Catalogue) -> list[str]:
     """The jobs that may read a job or stream, also by way of others, and it itself if it is a job: those that have its
     name in their texts. To be asked of these alone spares making all others."""
     if name in catalogue.streams or not re.fullmatch(
         r"[\w-]+", name
     ):  # FROM * reads streams it does not name
         return list(catalogue.jobs)
-    texts = {job: _mentions(entry).casefold() for job, entry in catalogue.jobs.items()}
+    texts = {job: _text_with_names(entry).casefold() for job, entry in catalogue.jobs.items()}
     found, look = {name}, [name]
     while look:
         sought = look.pop().casefold()
@@ -53,19 +53,19 @@ def naming(name: str, catalogue: Catalogue) -> list[str]:
     return [job for job in catalogue.jobs if job in found]
 
 
-def touched(commands: Sequence[Command], catalogue: Catalogue) -> set[str]:
+def affected_jobs(commands: Sequence[Command], catalogue: Catalogue) -> set[str]:
     """The jobs that commands are about, and those that may read one they alter: both may tell other columns now."""
     altered = [command.name for command in commands if isinstance(command, ChangeQuery)]
-    readers = {job for name in altered if name in catalogue.jobs for job in naming(name, catalogue)}
-    return (named(commands) | readers) & catalogue.jobs.keys()
+    readers = {job for name in altered if name in catalogue.jobs for job in possible_readers(name, catalogue)}
+    return (names_in(commands) | readers) & catalogue.jobs.keys()
 
 
-def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> FailJob:
+def fail_command(entry: JobEntry, error: PenstockError, lost: bool = True) -> FailJob:
     """The command that says a job failed, as it was then; `lost`: its state is gone."""
     return FailJob(entry.name, entry.version, error.text(), entry.number, lost)
 
 
-def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
+def _find_error(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
     try:
         workshop.job(entry.name, catalogue)
         workshop.sinks(entry)
@@ -80,9 +80,9 @@ def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> Penstoc
     return None
 
 
-def _explained(entry: JobEntry, error: PenstockError, others: dict[str, PenstockError]) -> PenstockError:
+def _explain_error(entry: JobEntry, error: PenstockError, others: dict[str, PenstockError]) -> PenstockError:
     """The error as it is told of a job that ran before."""
-    read = sorted(_named(entry) & others.keys())
+    read = sorted(_tables_in(entry) & others.keys())
     if read:
         return UserError(
             "READS_BROKEN_JOB",
@@ -93,12 +93,12 @@ def _explained(entry: JobEntry, error: PenstockError, others: dict[str, Penstock
     return type(error)(error.condition, error.primary, detail=error.detail, where=error.where, hint=_HINT)
 
 
-def _mentions(entry: JobEntry) -> str:
+def _text_with_names(entry: JobEntry) -> str:
     """A text in which the names of all jobs are that a job reads."""
     return entry.select or ("" if entry.code is None else "\n".join(entry.code.reads))
 
 
-def _named(entry: JobEntry) -> frozenset[str]:
+def _tables_in(entry: JobEntry) -> frozenset[str]:
     """What a query names in its FROM and JOIN."""
     if entry.of_python:
         return frozenset() if entry.code is None else frozenset(entry.code.reads)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import Command, command_from_json
-from penstock.catalogue.snapshot import packed, unpacked
+from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
 from penstock.errors import InternalError
 from penstock.state.durable import sync_directory, write_whole
 from penstock.state.generation import FencedDirectory
@@ -47,15 +47,15 @@ class CommandLog:
         self._folder = directory / "commands"
         self._folded = self._last = 0
 
-    def loaded(self, *, ours: bool = True) -> Loaded:
-        """All there is. `ours`: what a fold has left over is removed."""
+    def load(self, *, owned: bool = True) -> Loaded:
+        """All there is. `owned`: the state directory is this process's; leftovers of a fold are removed."""
         while True:
             self._folded = self._last = max(self._numbers(".snapshot"), default=0)
             try:
                 catalogue = Catalogue()
                 if self._folded:
                     catalogue = self._snapshot(self._path(self._folded, ".snapshot"))
-                if ours:
+                if owned:
                     self._clear()
                 return Loaded(self._folded, catalogue, self._entries())
             except InternalError:
@@ -114,7 +114,7 @@ class CommandLog:
         """Keep the catalogue after so many entries in their place."""
         path = self._path(number, ".snapshot")
         try:
-            write_whole(path, packed(catalogue))
+            write_whole(path, encode_catalogue(catalogue))
             self._folded = number
             self._clear()
         except OSError as failure:
@@ -160,7 +160,7 @@ class CommandLog:
 
     def _snapshot(self, path: Path) -> Catalogue:
         try:
-            return unpacked(path.read_bytes())
+            return decode_catalogue(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as failure:
             raise _damaged(path, failure) from failure
 

@@ -8,24 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.command import Answered
-from penstock.catalogue.commands import Desk
+from penstock.catalogue.command import Reply
 from penstock.catalogue.job_builder import Given, Workshop
 from penstock.catalogue.script import Script
+from penstock.catalogue.statement_checker import StatementChecker
 from penstock.sql.statements import Explain
 
 
-def explained(scripts: Sequence[Script], given: Given, *, all_jobs: bool = True) -> list[Answered]:
+def explained(scripts: Sequence[Script], given: Given, *, all_jobs: bool = True) -> list[Reply]:
     """What EXPLAIN says of the jobs of texts (or only of those they ask about themselves), each under its name."""
     workshop = Workshop(given)
-    desk = Desk(workshop, given, sum(len(one.statements) for one in scripts) + len(given.queries))
-    catalogue = desk.begun(Script("", ()), Catalogue(), first=True).catalogue
-    told: list[Answered] = []
+    checker = StatementChecker(
+        workshop, given, sum(len(one.statements) for one in scripts) + len(given.queries)
+    )
+    catalogue = checker.check_initial(Script("", ()), Catalogue(), first=True).catalogue
+    told: list[Reply] = []
     for one in scripts:
-        accepted = desk.begun(one, catalogue, first=True)
+        accepted = checker.check_initial(one, catalogue, first=True)
         catalogue = accepted.catalogue
-        told += [answer for answer in accepted.answers if answer.question and answer.name]
+        told += [answer for answer in accepted.replies if answer.question and answer.name]
     if all_jobs:
         asked = [Explain(name, "") for name in catalogue.jobs]
-        told = desk.accepted(Script("", asked), catalogue).answers + told
+        told = checker.check_statements(Script("", asked), catalogue).replies + told
     return told

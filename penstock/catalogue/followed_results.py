@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from penstock.catalogue.results import Answer, Results
+from penstock.catalogue.results import JobResult, Results
 from penstock.state.ipc import from_stream
 
 #: answers that are kept at hand
@@ -60,7 +60,7 @@ class FollowedResults(Results):
                     self._through = epoch
         return told
 
-    def whole(self, job: str) -> Answer | None:
+    def latest_epoch(self, job: str) -> JobResult | None:
         with self._lock:
             epoch, known = self._last.get(job), self._latest.get(job)
         if epoch is None or (known is not None and known.epoch == epoch):
@@ -82,7 +82,7 @@ class FollowedResults(Results):
     def _list(self) -> None:
         names = os.listdir(self._folder) if self._folder.exists() else []
         self._epochs = sorted(int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != ".")
-        self.kept_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
+        self.retained_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
 
     def _told(self, epoch: int) -> set[str]:
         """The jobs that told something in an epoch."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.catalogue.jobs_declaration import JobsDeclaration
 
 if TYPE_CHECKING:
-    from penstock.catalogue.command import Answered
+    from penstock.catalogue.command import Reply
     from penstock.catalogue.messages import Deliver
     from penstock.catalogue.program import Program
     from penstock.query.stream import Stream
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 class JobsApp(JobsDeclaration):
     """Streams and jobs to begin with; commands change them while they run."""
 
-    def explained(self) -> list[Answered]:
+    def explained(self) -> list[Reply]:
         """What EXPLAIN says of every job; nothing is run."""
         from penstock.catalogue.explain_script import explained
         from penstock.catalogue.job_builder import Given
-        from penstock.catalogue.script import script
+        from penstock.catalogue.script import read_script
 
-        return explained([script(self.sql, self.file)], Given(self.streams, self.queries, self.functions))
+        return explained(
+            [read_script(self.sql, self.file)], Given(self.streams, self.queries, self.functions)
+        )
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Program:
         """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take

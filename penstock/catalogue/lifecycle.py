@@ -19,9 +19,9 @@ from typing import Literal
 from penstock.errors import UserError
 
 Life = Literal["running", "paused", "failed", "gone"]
-Happening = Literal["pause", "resume", "alter", "empty", "flush", "drop", "fail"]
+Transition = Literal["pause", "resume", "alter", "empty", "flush", "drop", "fail"]
 
-_NEXT: dict[tuple[Life, Happening], Life] = {
+_NEXT: dict[tuple[Life, Transition], Life] = {
     ("running", "pause"): "paused",
     ("running", "alter"): "running",
     ("running", "empty"): "running",
@@ -39,7 +39,7 @@ _NEXT: dict[tuple[Life, Happening], Life] = {
     ("failed", "fail"): "failed",
     ("failed", "drop"): "gone",
 }
-_HINTS: dict[tuple[Life, Happening], str] = {
+_HINTS: dict[tuple[Life, Transition], str] = {
     ("running", "resume"): "It is running already.",
     ("paused", "pause"): "It is paused already.",
     ("paused", "flush"): "Resume it first: a paused job tells nothing.",
@@ -57,7 +57,7 @@ class Master:
     version: int = 1
     error: str | None = None
 
-    def after(self, happening: Happening, error: str | None = None) -> Master:
+    def after(self, happening: Transition, error: str | None = None) -> Master:
         """The master once something has happened to its job."""
         life = _NEXT.get((self.life, happening))
         if life is None:

@@ -35,16 +35,16 @@ _RECENT = 4
 
 
 @dataclass(frozen=True)
-class Answer:
+class JobResult:
     """A job's rows of one epoch; `last`: how many at the end are its last answer, if not all."""
 
     epoch: int
     rows: pl.DataFrame
     last: int | None = None
 
-    def latest(self) -> Answer:
+    def latest(self) -> JobResult:
         """The last answer among them."""
-        return self if self.last is None else Answer(self.epoch, self.rows.tail(self.last))
+        return self if self.last is None else JobResult(self.epoch, self.rows.tail(self.last))
 
 
 class Results:
@@ -53,10 +53,10 @@ class Results:
     def __init__(self, directory: Path, kept: int = 1_000) -> None:
         self._folder, self._kept = directory / "results", kept
         self._lock = threading.Lock()
-        self._latest: dict[str, Answer] = {}
+        self._latest: dict[str, JobResult] = {}
         self._epochs: list[int] = []
         #: what was told before this epoch may be gone
-        self.kept_from = 0
+        self.retained_from = 0
         self._recent: deque[tuple[int, tuple[str, ...]]] = deque()
 
     def load(self, jobs: Collection[str]) -> None:
@@ -64,7 +64,7 @@ class Results:
         names = os.listdir(self._folder) if self._folder.exists() else []
         self._epochs = sorted(int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != ".")
         # fewer than are kept: nothing was ever forgotten
-        self.kept_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
+        self.retained_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
         missing = set(jobs)
         for epoch in reversed(self._epochs):
             if not missing:
@@ -93,7 +93,7 @@ class Results:
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
         with self._lock:
-            self._latest |= {name: Answer(epoch, frame, last.get(name)) for name, frame in told.items()}
+            self._latest |= {name: JobResult(epoch, frame, last.get(name)) for name, frame in told.items()}
             if epoch not in self._epochs[-2:]:
                 self._epochs.append(epoch)
             self._forget_old()
@@ -101,24 +101,24 @@ class Results:
             if len(self._recent) > _RECENT:
                 self._keep_alone(*self._recent.popleft())
 
-    def latest(self, job: str) -> Answer | None:
+    def latest(self, job: str) -> JobResult | None:
         """A job's latest answer; None before its first."""
-        told = self.whole(job)
+        told = self.latest_epoch(job)
         return None if told is None else told.latest()
 
-    def whole(self, job: str) -> Answer | None:
+    def latest_epoch(self, job: str) -> JobResult | None:
         """All that a job told in the last epoch in which it did."""
         with self._lock:
             return self._latest.get(job)
 
     def of(self, job: str, epoch: int) -> pl.DataFrame | None:
         """A job's rows of one epoch."""
-        latest = self.whole(job)
+        latest = self.latest_epoch(job)
         if latest is not None and latest.epoch == epoch:
             return latest.rows
         return next((answer.rows for _, answer in self._of(epoch, [job])), None)
 
-    def since(self, job: str, epoch: int) -> Iterator[Answer]:
+    def since(self, job: str, epoch: int) -> Iterator[JobResult]:
         """A job's rows of the epochs from one on, as far as they are kept."""
         with self._lock:
             epochs = [number for number in self._epochs if number >= epoch]
@@ -131,7 +131,7 @@ class Results:
         with self._lock:
             self._latest.pop(job, None)
 
-    def only(self, jobs: Collection[str]) -> None:
+    def keep_only(self, jobs: Collection[str]) -> None:
         """There are these jobs and no others: their answers need not be kept."""
         with self._lock:
             self._latest = {job: answer for job, answer in self._latest.items() if job in jobs}
@@ -148,12 +148,12 @@ class Results:
             return
         needed = {answer.epoch for answer in self._latest.values()}
         old = [epoch for epoch in self._epochs[: -self._kept] if epoch not in needed]
-        self.kept_from = self._epochs[-self._kept]
+        self.retained_from = self._epochs[-self._kept]
         for epoch in old:
             self._path(epoch).unlink(missing_ok=True)
         self._epochs = [epoch for epoch in self._epochs if epoch not in set(old)]
 
-    def _of(self, epoch: int, jobs: Collection[str]) -> Iterator[tuple[str, Answer]]:
+    def _of(self, epoch: int, jobs: Collection[str]) -> Iterator[tuple[str, JobResult]]:
         """What some jobs told in one epoch."""
         try:
             with pa.memory_map(str(self._path(epoch))) as file:
@@ -167,7 +167,7 @@ class Results:
             for number, (name, count) in enumerate(zip(names, counts, strict=True)):
                 if name in jobs:
                     mine = frame.filter(pl.col(_WHOSE) == number).drop(_WHOSE)
-                    yield name, Answer(epoch, mine, count)
+                    yield name, JobResult(epoch, mine, count)
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.arrow"

@@ -165,7 +165,7 @@ def _follow(
                 latest = _last_epoch(directory), jobs.commands
                 if latest == seen:
                     continue
-                hosted.follow(latest[0], jobs.followed(latest[0]))
+                hosted.follow(latest[0], jobs.questions.follow_results(latest[0]))
                 seen = latest
             facts = directory.read_facts()
         except PenstockError as error:

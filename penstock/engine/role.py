@@ -74,7 +74,7 @@ class Seat:
         else:
             if self.state.shared_records is not None:
                 check_replica(program.code, self.state.shared_records.read_code(follows.generation()))
-            self._waits = program.isolates_failures
+            self._waits = program.epochs.isolates_failures
             self.delivery.generation = follows.generation
             if self._duty is not None and self._duty.holds:
                 self.delivery.hold()
@@ -132,7 +132,7 @@ class Seat:
         self.delivery.generation = lambda: self.state.generation
         self.delivery.release()
         if self.logs is not None:
-            self.logs.lead(program.plan(program.commands), self._remembered())
+            self.logs.lead(program.epochs.plan(program.commands), self._remembered())
         program.lead(self.state.records.last_commands())
 
     def _remembered(self) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ class Seat:
         if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
             return
         program.follow_commands(commands)
-        plan, record = program.plan(commands), self.state.records.read(epoch)
+        plan, record = program.epochs.plan(commands), self.state.records.read(epoch)
         recorded = 0 if record is None else record.generation
         if recorded != self._followed_generation and self.state.shared_records is not None:
             check_replica(program.code, self.state.shared_records.read_code(recorded))

@@ -61,7 +61,7 @@ def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -
     try:
         end = state.records.read_end(epoch)
         commands = 0 if end is None else end.commands
-        return program.plan(commands, program.failures(epoch, commands))
+        return program.epochs.plan(commands, program.epochs.failures(epoch, commands))
     except PenstockError:
         if leads:
             raise

@@ -37,7 +37,7 @@ class Pace:
         """The least time from one epoch to the next, by the last one of the leader of a unit and by its followers.
         Those of jobs that come and go begin an epoch when the leader has committed it (see `seat`)."""
         following = followers(unit, record) if SCHEMES[record.scheme].runs_epochs else {}
-        expected = admitted - program.isolates_failures(program.commands)
+        expected = admitted - program.epochs.isolates_failures(program.commands)
         return self.seconds(expected, following, time.monotonic())
 
     def seconds(self, admitted: int, followers: Mapping[str, int], now: float) -> float:

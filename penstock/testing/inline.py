@@ -73,7 +73,7 @@ class InlineEngine:
             logs = OpenLogs(self._directory, facts, buckets)
             taken = self._directory.records.last_commands()
             if program.commands == taken:
-                logs.start(program.plan(program.commands))
+                logs.start(program.epochs.plan(program.commands))
             program.open(facts["id"], logs.start_one, taken)
         except BaseException:
             self._directory.release()
@@ -145,7 +145,7 @@ class InlineEngine:
     def close(self) -> None:
         """Let another engine have the directory."""
         self.runner.close()
-        for scan in self._program.plan(self._program.commands).scans.values():
+        for scan in self._program.epochs.plan(self._program.commands).scans.values():
             scan.stream.log.stopped()
         self._program.close()
         self._directory.release()
