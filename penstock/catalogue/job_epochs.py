@@ -18,7 +18,7 @@ from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.job_builder import Given
 from penstock.catalogue.planner import Placed
-from penstock.catalogue.results import Results, as_declared
+from penstock.catalogue.results import Results, cast_to_schema
 from penstock.catalogue.skipped_jobs import bytes_of, drop_state_in_app, emptying, planned_resting
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
@@ -125,7 +125,7 @@ class JobEpochs:
         for job, columns in plan.jobs.previous.items():
             rows = self._results.of(jobs[job].result_key, epoch - 1) if job in jobs else None
             if rows is not None:
-                found[job] = stream_bytes(as_declared(rows, columns)).to_pybytes()
+                found[job] = stream_bytes(cast_to_schema(rows, columns)).to_pybytes()
         return found
 
     # -- failures --------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_what_is_wrong_when_it_begins_or_is_said_has_its_place_too(
     assert caught.value.where == f"shop.sql, {place}"
     jobs = JobsApp("shop").on(tmp_path / "said")
     jobs.start()
-    for asked in (jobs.say, jobs.checked):
+    for asked in (jobs.execute, jobs.check):
         with pytest.raises(UserError) as caught:
             asked(wrong)
         assert caught.value.where == place

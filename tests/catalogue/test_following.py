@@ -140,7 +140,7 @@ def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None
         following(state, stream, taken)
     assert gone.value.condition == "COMMANDS_GONE"
     later = following(state, stream, leader.commands)
-    assert set(later.plan(leader.commands).outputs) == {"pages"}
+    assert set(later.epochs.plan(leader.commands).outputs) == {"pages"}
     engine.close()
 
 

@@ -229,9 +229,9 @@ def test_results_are_followed_also_back(tmp_path: Path) -> None:
     assert other.ask("rows") is None
     told = [report.epoch for report in engine.steps() if report.rows.get("rows", pl.DataFrame()).height]
     engine.close()
-    assert other.followed(told[3])["rows"] == 4
+    assert other.questions.follow_results(told[3])["rows"] == 4
     assert other.ask("rows").epoch == told[3]  # type: ignore[union-attr]
-    assert other.followed(told[-1])["rows"] == len(told) - 4
+    assert other.questions.follow_results(told[-1])["rows"] == len(told) - 4
     late = _joined(tmp_path, stream)
     for jobs in (other, late):
         assert jobs.ask("rows").rows.equals(owner.ask("rows").rows)  # type: ignore[union-attr]
@@ -239,7 +239,7 @@ def test_results_are_followed_also_back(tmp_path: Path) -> None:
     for path in (tmp_path / "results").iterdir():
         if int(path.stem) > told[1]:
             path.unlink()
-    other.followed(told[1])
+    other.questions.follow_results(told[1])
     assert other.ask("rows").epoch == told[1]  # type: ignore[union-attr]
 
 
