@@ -177,7 +177,7 @@ class _Run:
             self._executors().request(self._script.executors + 1)
             self._executors().wait_for(self._script.executors + 1, _DEADLINE_SECONDS)
             came = time.monotonic() - began
-            self._engine.greet(self._seats()[-1])
+            self._engine.warm_up_executor(self._seats()[-1])
             self._moved(number, step, self._seats(), self._script.protocol, came_seconds=came)
         elif step == "shrink":
             seats = self._seats()

@@ -33,7 +33,7 @@ def main(log: Path, folder: Path) -> None:
     directory: StateDirectory | None = None
     with open(folder / "epochs.jsonl", "w", buffering=1) as out:
 
-        def tell(phase: str) -> None:
+        def show_phase(phase: str) -> None:
             if phase == "running":
                 stopping = threading.Thread(target=engine.stop)
                 signal.signal(signal.SIGTERM, lambda *_: stopping.start())
@@ -52,7 +52,7 @@ def main(log: Path, folder: Path) -> None:
             }
             out.write(json.dumps(told) + "\n")
 
-        engine.run(watch, tell=tell)
+        engine.run(watch, on_phase=show_phase)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Ou
 
     def run() -> None:
         try:
-            engine.run(tell=lambda phase: ready.set() if phase == "running" else None)
+            engine.run(on_phase=lambda phase: ready.set() if phase == "running" else None)
         except BaseException as failure:
             ended.append(failure)
             ready.set()

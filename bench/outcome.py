@@ -54,7 +54,7 @@ def read(path: Path) -> list[Outcome]:
 class EpochClock:
     """Times a run of Penstock: from when its engine is ready for the first epoch to the end of the last one.
 
-    An engine's `run` takes `tell` and `watch`.
+    An engine's `run` takes `on_phase` and `watch`.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class EpochClock:
     def seconds(self) -> float:
         return self._ended - self._began
 
-    def tell(self, phase: str) -> None:
+    def on_phase(self, phase: str) -> None:
         """Workers have loaded what they need once it is `running`."""
         if phase == "running":
             self._began = time.perf_counter()

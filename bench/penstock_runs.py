@@ -135,7 +135,7 @@ def drained(
             stages[stage] += seconds
         watch(report)
 
-    done = Engine(program, settings, spark).run(each, tell=clock.tell)
+    done = Engine(program, settings, spark).run(each, on_phase=clock.on_phase)
     if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
         raise InternalError(
             "BENCH_EVENTS_LOST",

@@ -94,7 +94,7 @@ def main(kind: str, files: Path, master: str, place: Path) -> None:
         settings = replace(settings, coordination=str(place / "coordination"))
     engine = Engine(app, settings)
     if kind == "bare":
-        state = engine.state = engine.seat.state = StateDirectory(settings.state)
+        state = engine.state = engine.role.state = StateDirectory(settings.state)
         state.records, state.manifests = _MemoryRecords(state), _MemoryManifests(state)
     engine.run(watch)
     # the first epoch loads what later ones find loaded

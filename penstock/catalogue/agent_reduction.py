@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.job_builder import Given, Workshop
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import read_script
 from penstock.catalogue.statement_checker import StatementChecker
 from penstock.errors import UserError
@@ -20,12 +20,12 @@ from penstock.sql.parse import parse
 from penstock.sql.statements import CreateJob, CreateStream
 
 
-def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool = True) -> Reduction:
+def compile_reduction(text: str, stream: str, name: str = "reduced", *, sinks: bool = True) -> Reduction:
     """What agents do of a stream for the jobs of a text. Without `sinks` the jobs lead nowhere."""
     read = read_script(text)
-    given = Given({}, {}, {})
-    workshop = Workshop(given)
-    checker = StatementChecker(workshop, given, len(read.statements))
+    given = PythonDeclarations({}, {}, {})
+    builder = JobBuilder(given)
+    checker = StatementChecker(builder, given, len(read.statements))
     statements: list[CreateStream | CreateJob] = []
     for statement in read.statements:
         if not isinstance(statement, CreateStream | CreateJob):
@@ -40,18 +40,18 @@ def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool =
     catalogue = checker.check_initial(replace(read, statements=statements), Catalogue(), first=True).catalogue
     outputs = []
     for job, entry in catalogue.jobs.items():
-        node = workshop.job(job, catalogue).node
+        node = builder.job(job, catalogue).node
         outputs.append(
-            logical.Output(job, node, workshop.sinks(entry) if sinks else (), node.origin, entry.recovery)
+            logical.Output(job, node, builder.sinks(entry) if sinks else (), node.origin, entry.recovery)
         )
     if not outputs:
         raise UserError("NO_JOBS", "the text creates no job", hint="CREATE JOB name AS SELECT ....")
     return plan_reduction(logical.App(name, tuple(outputs)), stream, _said(text, stream))
 
 
-def reducer_of(text: str, stream: str) -> Reducer:
+def compile_reducer(text: str, stream: str) -> Reducer:
     """What an agent does with the lines of a stream."""
-    return Reducer(reduction_of(text, stream, sinks=False))
+    return Reducer(compile_reduction(text, stream, sinks=False))
 
 
 def _leading_nowhere(statement: CreateJob) -> CreateJob:

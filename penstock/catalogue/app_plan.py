@@ -15,7 +15,7 @@ from functools import cached_property
 import polars as pl
 
 from penstock.origin import Origin
-from penstock.query.compile import forms_alone
+from penstock.query.compile import compile_standalone
 from penstock.query.edges import Edge
 from penstock.query.logical import App, Output, Source, nodes_of
 from penstock.query.physical import Plan
@@ -36,7 +36,7 @@ class AppPlan:
     @staticmethod
     def of(app: App) -> AppPlan:
         """Compile an app."""
-        made = forms_alone(app)
+        made = compile_standalone(app)
         outputs = {output.name: output for output in made.optimised.outputs}
         streams = {node.stream.name: node for node in nodes_of(app) if isinstance(node, Source)}
         return AppPlan(made.plan, outputs, streams)
@@ -63,7 +63,7 @@ class AppPlan:
         """The plan of some of the outputs. Stages that only `idle` ones need get no events, and idle outputs that are
         not among the first emit nothing."""
         plan = keep_outputs(self.plan, {*outputs, *idle})
-        plan = rest_outputs(plan, idle)
+        plan = make_outputs_idle(plan, idle)
         silent = {name for name in idle if name not in outputs}
         if not silent:
             return plan
@@ -71,7 +71,7 @@ class AppPlan:
             plan,
             edges=tuple(edge for edge in plan.edges if edge.target.output not in silent),
             outputs={name: one for name, one in plan.outputs.items() if name not in silent},
-            rested=plan.rested - silent,
+            idle_outputs=plan.idle_outputs - silent,
         )
 
 
@@ -96,7 +96,7 @@ def keep_outputs(plan: Plan, names: Collection[str]) -> Plan:
     )
 
 
-def rest_outputs(plan: Plan, names: Collection[str]) -> Plan:
+def make_outputs_idle(plan: Plan, names: Collection[str]) -> Plan:
     """The plan in which the stages that only these outputs need get no events. Where such an output is fed by what
     others need too, its rows are made all the same: whoever delivers leaves them out, and can count them."""
     own = stages_owned(plan, names)
@@ -104,7 +104,7 @@ def rest_outputs(plan: Plan, names: Collection[str]) -> Plan:
         return plan
     return replace(
         plan,
-        rested=frozenset[str]().union(*own.values()),
+        idle_outputs=frozenset[str]().union(*own.values()),
         edges=tuple(
             replace(edge, steps=(_NOTHING, *edge.steps)) if _rests(edge, own) else edge for edge in plan.edges
         ),

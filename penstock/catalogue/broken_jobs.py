@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from penstock.catalogue.catalogue import Catalogue, JobEntry, names_in
 from penstock.catalogue.command import ChangeQuery, Command, FailJob
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.errors import PenstockError, UserError
 
 _HINT = "Provide what it needs and resume it, or alter or drop it."
 
 
-def find_broken_jobs(builder: Workshop, catalogue: Catalogue) -> dict[str, PenstockError]:
+def find_broken_jobs(builder: JobBuilder, catalogue: Catalogue) -> dict[str, PenstockError]:
     """The errors of jobs that cannot be built, by name. Jobs that are left out anyway are not tried."""
     errors: dict[str, PenstockError] = {}
     for name, entry in catalogue.jobs.items():
@@ -27,10 +27,10 @@ def find_broken_jobs(builder: Workshop, catalogue: Catalogue) -> dict[str, Penst
     return {name: _explain_error(catalogue.jobs[name], error, errors) for name, error in errors.items()}
 
 
-def names_read(builder: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
+def names_read(builder: JobBuilder, name: str, catalogue: Catalogue) -> frozenset[str]:
     """The streams and jobs that a job reads; for one that cannot be built, those that its query names."""
     try:
-        return builder.uses(name, catalogue)
+        return builder.inputs_of(name, catalogue)
     except Exception:
         tables = _tables_in(catalogue.jobs[name])
         return frozenset(catalogue.streams) | tables if "*" in tables else tables
@@ -65,7 +65,7 @@ def fail_command(entry: JobEntry, error: PenstockError, lost: bool = True) -> Fa
     return FailJob(entry.name, entry.version, error.text(), entry.number, lost)
 
 
-def _find_error(builder: Workshop, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
+def _find_error(builder: JobBuilder, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
     try:
         builder.job(entry.name, catalogue)
         builder.sinks(entry)

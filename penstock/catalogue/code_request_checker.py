@@ -31,9 +31,9 @@ from penstock.catalogue.definition import (
     define_stream,
     differences,
 )
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.catalogue.jobs_declaration import JobsDeclaration
-from penstock.catalogue.picklable import may_call
+from penstock.catalogue.picklable import may_call_python
 from penstock.catalogue.script import Script, read_script
 from penstock.catalogue.trial import check_empty_batches
 from penstock.errors import PenstockError, UserError
@@ -50,7 +50,7 @@ AcceptInitial = Callable[[Script, Statement, Acceptance, CodeReference], None]
 class CodeRequestChecker:
     """Creates and alters jobs from files, and deploys files. `accept_initial`: for the SQL of a deployed file."""
 
-    def __init__(self, checks: CommandChecks, builder: Workshop, accept_initial: AcceptInitial) -> None:
+    def __init__(self, checks: CommandChecks, builder: JobBuilder, accept_initial: AcceptInitial) -> None:
         self._checks, self._builder, self._library = checks, builder, builder.library
         self._accept_initial = accept_initial
 
@@ -169,7 +169,10 @@ class CodeRequestChecker:
         if name not in acceptance.catalogue.streams:
             self._checks.check_free(name, acceptance.catalogue)
             acceptance.note(AddStream(name, code=replace(reference, reads=(), sinks=())))
-        mine, theirs = self._builder.definition(name, acceptance.catalogue), define_stream(source.stream)
+        mine, theirs = (
+            self._builder.stream_definition(name, acceptance.catalogue),
+            define_stream(source.stream),
+        )
         if found := differences(theirs, mine):
             raise UserError(
                 "STREAM_DIFFERS",
@@ -293,7 +296,7 @@ class CodeRequestChecker:
         self, entry: JobEntry, app: JobsDeclaration, reference: CodeReference, acceptance: Acceptance
     ) -> None:
         """Let a SQL job call the functions as the file has them now."""
-        used = {n: f for n, f in app.functions.items() if may_call(entry.select, [n])}
+        used = {n: f for n, f in app.functions.items() if may_call_python(entry.select, [n])}
         old = self._builder.functions(entry)
         code = reference if entry.code is None else entry.code
         before = define_functions({n: old[n] for n in used if n in old}, code.digest)
@@ -329,7 +332,7 @@ class CodeRequestChecker:
                 gone.remove(name)
 
 
-def unread_streams(builder: Workshop, catalogue: Catalogue) -> list[str]:
+def unread_streams(builder: JobBuilder, catalogue: Catalogue) -> list[str]:
     """The streams that came with Python jobs and that no job reads."""
     came = [name for name, entry in catalogue.streams.items() if entry.code is not None]
     if not came:

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from penstock.catalogue.broken_jobs import names_read, possible_readers
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.command import StateOutcome
-from penstock.catalogue.compiled_job import Compiled
-from penstock.catalogue.job_builder import Workshop, told_apart
+from penstock.catalogue.compiled_job import CompiledJob
+from penstock.catalogue.job_builder import JobBuilder, blame_reader
 from penstock.errors import PenstockError, UserError
 
 _OUTCOMES: dict[StateOutcome, str] = {
@@ -23,7 +23,7 @@ NO_STATE = "it needs no state"
 class CommandChecks:
     """The checks that statements and requests with code share."""
 
-    def __init__(self, builder: Workshop, max_jobs: int) -> None:
+    def __init__(self, builder: JobBuilder, max_jobs: int) -> None:
         self._builder, self._max_jobs = builder, max_jobs
 
     def check_free(self, name: str, catalogue: Catalogue) -> None:
@@ -69,10 +69,12 @@ class CommandChecks:
             try:
                 self._builder.job(other, catalogue)
             except PenstockError as error:
-                raise (error if other == name else told_apart(other, error)) from error
+                raise (error if other == name else blame_reader(other, error)) from error
 
 
-def decide_state(old: Compiled | None, new: Compiled, *, rebuild: bool = False) -> tuple[StateOutcome, str]:
+def decide_state(
+    old: CompiledJob | None, new: CompiledJob, *, rebuild: bool = False
+) -> tuple[StateOutcome, str]:
     """What happens to a job's state when it is altered from one query to another, and a text for people. `old` is None
     where the state was dropped."""
     outcome: StateOutcome = "kept"

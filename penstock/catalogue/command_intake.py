@@ -24,7 +24,7 @@ from penstock.catalogue.code_requests import CodeRequest, text_of
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import Command, RemoveJob, Reply
 from penstock.catalogue.command_history import CommandHistory
-from penstock.catalogue.job_builder import Given, Workshop
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.open_sinks import OpenSinks
 from penstock.catalogue.repeated_requests import find_replies, remember_replies
 from penstock.catalogue.results import Results
@@ -47,7 +47,7 @@ class CommandIntake:
         self,
         state: Path,
         history: CommandHistory,
-        given: Given,
+        given: PythonDeclarations,
         results: Results,
         *,
         max_jobs: int,
@@ -58,7 +58,7 @@ class CommandIntake:
         self.lock = threading.RLock()
         self.history, self.shared = history, shared
         self._code = CodeStore(state)
-        self.builder = Workshop(given, CodeLibrary(self._code))
+        self.builder = JobBuilder(given, CodeLibrary(self._code))
         self.sinks = OpenSinks(self.builder)
         self._given, self._results, self._max_jobs = given, results, max_jobs
         self._fold_after, self._runs_epochs = fold_after, runs_epochs

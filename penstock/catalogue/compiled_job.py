@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from penstock.catalogue.app_plan import AppPlan, keep_outputs, rename_stages
-from penstock.catalogue.template import Standard, calls_python, said_by, standard
+from penstock.catalogue.template import TemplateForm, calls_python, find_template, steps_key
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.identity import Json, digest_of, kind_of, reads_state_of
 from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
-from penstock.query.compile import forms
+from penstock.query.compile import compile_forms
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.rules.share_equal import value_key
 from penstock.query.stream import Stream
@@ -35,13 +35,13 @@ class Keys:
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled:
+class CompiledJob:
     """A job by itself. `plan` is None where it is in standard form; `level` is where its rows are made."""
 
     name: str
     number: int
     node: logical.Node
-    standard: Standard | None
+    template: TemplateForm | None
     keys: Keys | None
     plan: Plan | None
     scans: Mapping[str, ScanPlan]
@@ -61,11 +61,11 @@ class Compiled:
     @property
     def stateless(self) -> bool:
         """Whether it remembers nothing."""
-        if self.standard is not None:
-            return self.standard.aggregated is None
+        if self.template is not None:
+            return self.template.aggregation is None
         return self.plan is not None and not self.plan.stages
 
-    def can_continue(self, former: Compiled) -> bool:
+    def can_continue(self, former: CompiledJob) -> bool:
         """Whether it can continue with the state that it kept with its former query."""
         if self.signature != former.signature:
             return False
@@ -79,8 +79,8 @@ class Compiled:
         """Whether it has open windows that can be emitted early: of time, or sessions of which nothing else is made."""
         if self.number < 0:  # it shares its stages with other outputs of its app
             return False
-        if self.standard is not None:
-            return self.standard.aggregated is not None
+        if self.template is not None:
+            return self.template.aggregation is not None
         assert self.plan is not None
         windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.stages.values()]
         return windows == [True] and all(output.top is None for output in self.plan.outputs.values())
@@ -106,29 +106,29 @@ class Compiled:
         return logical.FromJob(self.node.origin, schema, self.name, self.level, self.streams)
 
 
-def compiled(name: str, number: int, rows: Stream, *, alone: bool = False) -> Compiled:
+def compile_job(name: str, number: int, rows: Stream, *, alone: bool = False) -> CompiledJob:
     """A job of this name and number that emits these rows; `alone`: as a plan of its own in any case."""
     said = logical.Output(name, rows.node, (), rows.node.origin)
-    made = forms(logical.App(name, (said,)), prefix=f"j{number}.")
+    made = compile_forms(logical.App(name, (said,)), prefix=f"j{number}.")
     output = made.optimised.outputs[0]
     nodes = logical.nodes_of(made.optimised)
     read = {node.job: node for node in nodes if isinstance(node, logical.FromJob)}
-    simple = None if alone else standard(output)
+    simple = None if alone else find_template(output)
     if simple is not None:
         keys = Keys(
             tuple(value_key(condition) for condition in simple.conditions),
-            tuple(value_key(operand) for operand, _ in simple.equal),
+            tuple(value_key(operand) for operand, _ in simple.equalities),
             simple.projection,
-            None if simple.top is not None or calls_python(simple.after) else said_by(simple.after),
+            None if simple.top is not None or calls_python(simple.after) else steps_key(simple.after),
         )
         stream = simple.source.stream
         columns = tuple(column for column in stream.decoder.schema() if column in simple.needed)
         if stream.time is not None and stream.time not in columns:
             columns = (*columns, stream.time)
         scans = {stream.name: ScanPlan(stream, columns, simple.source.origin)}
-        level = 0 if simple.aggregated is None else 1
+        level = 0 if simple.aggregation is None else 1
         nothing = frozenset[str]()
-        return Compiled(
+        return CompiledJob(
             name,
             number,
             output.node,
@@ -149,7 +149,7 @@ def compiled(name: str, number: int, rows: Stream, *, alone: bool = False) -> Co
         plan.job_levels.get(maker, 0) if sub is None else sub.level
         for maker, sub in zip(makers, subs, strict=True)
     ]
-    return Compiled(
+    return CompiledJob(
         name,
         number,
         output.node,
@@ -165,10 +165,10 @@ def compiled(name: str, number: int, rows: Stream, *, alone: bool = False) -> Co
     )
 
 
-def compile_in_app(app: AppPlan, output: logical.Output, number: int) -> Compiled:
+def compile_in_app(app: AppPlan, output: logical.Output, number: int) -> CompiledJob:
     """An output of an app as a job, with the part of the app's plan that it needs."""
     plan = keep_outputs(app.plan, {output.name})
-    return Compiled(
+    return CompiledJob(
         output.name,
         number,
         output.node,
@@ -184,7 +184,7 @@ def compile_in_app(app: AppPlan, output: logical.Output, number: int) -> Compile
     )
 
 
-def continue_in_app(made: Compiled, app: AppPlan, before: Compiled) -> Compiled:
+def continue_in_app(made: CompiledJob, app: AppPlan, before: CompiledJob) -> CompiledJob:
     """An altered output of an app: where it can continue with the state that it has in the app's plan, as the owner of
     that state. `before`: the output as it was in the app, compiled by itself."""
     stages = [app.plan.stages[id_] for id_ in app.stages_of(made.name)]

@@ -13,14 +13,14 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.errors import PenstockError, UserError
 from penstock.sql.errors import suggest_name
 from penstock.sql.parse import parse
 from penstock.sql.statements import Change, CreateJob, CreateStream, DropStream, Select, Statement
 
 
-def needless(statement: Statement, now: Catalogue) -> str | None:
+def skipped_statement(statement: Statement, now: Catalogue) -> str | None:
     """What to answer where IF EXISTS or IF NOT EXISTS leaves nothing to do."""
     match statement:
         case CreateStream(name=name, if_not_exists=True) if name in now.streams:
@@ -52,27 +52,27 @@ def check_parameters(job: str, select: str, given: Collection[str]) -> None:
             )
 
 
-def check_declared(workshop: Workshop, name: str, catalogue: Catalogue) -> None:
+def check_declared(builder: JobBuilder, name: str, catalogue: Catalogue) -> None:
     """Whether a job tells what it and others declare of it, and others what it declares of them; of those that are not
     there, or cannot be made, nothing is known."""
-    made = workshop.job(name, catalogue)
-    for other, columns in workshop.declares(name):
+    made = builder.job(name, catalogue)
+    for other, columns in builder.previous_columns(name):
         if other == name:
             _agree(name, name, columns, made.schema)
         elif other in catalogue.jobs and not catalogue.jobs[other].left_out:
-            _agree(name, other, columns, _schema(workshop, other, catalogue))
-    for reader in workshop.declaring(name):
+            _agree(name, other, columns, _schema(builder, other, catalogue))
+    for reader in builder.jobs_declaring(name):
         if reader == name or reader not in catalogue.jobs or catalogue.jobs[reader].left_out:
             continue
-        if _schema(workshop, reader, catalogue) is not None:
-            for other, columns in workshop.declares(reader):
+        if _schema(builder, reader, catalogue) is not None:
+            for other, columns in builder.previous_columns(reader):
                 if other == name:
                     _agree(reader, name, columns, made.schema)
 
 
-def _schema(workshop: Workshop, name: str, catalogue: Catalogue) -> Mapping[str, pl.DataType] | None:
+def _schema(builder: JobBuilder, name: str, catalogue: Catalogue) -> Mapping[str, pl.DataType] | None:
     try:
-        return workshop.job(name, catalogue).schema
+        return builder.job(name, catalogue).schema
     except PenstockError:
         return None
 

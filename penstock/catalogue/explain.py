@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.catalogue.compiled_job import Compiled
+from penstock.catalogue.compiled_job import CompiledJob
 from penstock.query import logical
 
 
-def explanation(job: Compiled) -> str:
+def explain_job(job: CompiledJob) -> str:
     """What a job tells, what it reads, and by which operators."""
     columns = ", ".join(f"{name} {dtype}" for name, dtype in job.schema.items())
     lines = [f"tells {columns}"]
-    if job.standard is not None:
-        said = job.standard
+    if job.template is not None:
+        said = job.template
         lines.append(f"reads stream {said.source.stream.name}: {', '.join(sorted(said.needed))}")
         lines += [f"where {condition}" for condition in said.conditions]
         lines += [
-            f"where {operand} == {value!r} (looked up with other jobs)" for operand, value in said.equal
+            f"where {operand} == {value!r} (looked up with other jobs)" for operand, value in said.equalities
         ]
-        if said.aggregated is not None:
-            what = ", ".join(aggregate.describe() for aggregate in said.aggregated.aggregates)
-            lines.append(f"{what} over {said.aggregated.window.describe()}, with all jobs of this shape")
+        if said.aggregation is not None:
+            what = ", ".join(aggregate.describe() for aggregate in said.aggregation.aggregates)
+            lines.append(f"{what} over {said.aggregation.window.describe()}, with all jobs of this shape")
         if said.top is not None:
             lines.append(replace(said.top, by=_told_as(said.top.by, job.node)).describe())
     else:

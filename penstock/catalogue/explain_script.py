@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import Reply
-from penstock.catalogue.job_builder import Given, Workshop
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import Script
 from penstock.catalogue.statement_checker import StatementChecker
 from penstock.sql.statements import Explain
 
 
-def explained(scripts: Sequence[Script], given: Given, *, all_jobs: bool = True) -> list[Reply]:
+def explain_scripts(
+    scripts: Sequence[Script], given: PythonDeclarations, *, all_jobs: bool = True
+) -> list[Reply]:
     """What EXPLAIN says of the jobs of texts (or only of those they ask about themselves), each under its name."""
-    workshop = Workshop(given)
+    builder = JobBuilder(given)
     checker = StatementChecker(
-        workshop, given, sum(len(one.statements) for one in scripts) + len(given.queries)
+        builder, given, sum(len(one.statements) for one in scripts) + len(given.queries)
     )
     catalogue = checker.check_initial(Script("", ()), Catalogue(), first=True).catalogue
     told: list[Reply] = []

@@ -1,4 +1,4 @@
-"""The workshop: from what a catalogue says of streams and jobs to streams and compiled jobs, each made once.
+"""The builder: from what a catalogue says of streams and jobs to streams and compiled jobs, each made once.
 
 Receives entries of a catalogue; hands streams, compiled jobs and sinks. What depends on something that changed is made
 again, the rest is kept.
@@ -21,16 +21,16 @@ from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.catalogue import Catalogue, JobEntry, StreamEntry
 from penstock.catalogue.code_library import CodeLibrary
 from penstock.catalogue.code_store import CodeStore
-from penstock.catalogue.compiled_job import Compiled, compile_in_app, compiled, continue_in_app
+from penstock.catalogue.compiled_job import CompiledJob, compile_in_app, compile_job, continue_in_app
 from penstock.catalogue.definition import Plain, define_stream
 from penstock.catalogue.job_scope import JobScope
 from penstock.catalogue.messages import Deliver
-from penstock.catalogue.picklable import check_sendable, may_call
+from penstock.catalogue.picklable import check_picklable, may_call_python
 from penstock.catalogue.resolve import resolve_names
 from penstock.errors import PenstockError, UserError
 from penstock.query import logical
 from penstock.query.code_digests import digest_objects, digest_plan
-from penstock.query.compile import forms
+from penstock.query.compile import compile_forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
 from penstock.sql.scope import UserFunction
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class PythonDeclarations:
     """What Python gives to jobs: streams and queries by name, functions that SQL can call, and what jobs say to
     messages."""
 
@@ -58,7 +58,9 @@ class Given:
         nodes = [stream.node for stream in self.streams.values()]
         sources = [node.stream for node in nodes if isinstance(node, logical.Source)]
         plans = {
-            name: forms(logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))).plan
+            name: compile_forms(
+                logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))
+            ).plan
             for name, rows in self.queries.items()
         }
         of_app = {} if self.app is None else digest_plan(self.app.plan)
@@ -66,26 +68,26 @@ class Given:
 
 
 #: a job, and columns that another declares of it
-Declared = tuple[str, Mapping[str, pl.DataType]]
+PreviousColumns = tuple[str, Mapping[str, pl.DataType]]
 
 
-class Workshop:
+class JobBuilder:
     """Makes streams, jobs and sinks, and keeps them."""
 
-    def __init__(self, given: Given, library: CodeLibrary | None = None) -> None:
+    def __init__(self, given: PythonDeclarations, library: CodeLibrary | None = None) -> None:
         self._given = given
         #: what Python that comes while the engine runs defines; without a state there is none
         self.library = library or CodeLibrary(CodeStore(Path(os.devnull)))
         #: with what was said of them: a number or a name that was refused is given again
         self._streams: dict[str, tuple[Hashable, Stream]] = {}
-        self._jobs: dict[str, tuple[Hashable, tuple[Compiled, ...], Compiled]] = {}
+        self._jobs: dict[str, tuple[Hashable, tuple[CompiledJob, ...], CompiledJob]] = {}
         #: what jobs declare of others' columns, as they were last made
-        self._declared: dict[str, tuple[Declared, ...]] = {}
+        self._declared: dict[str, tuple[PreviousColumns, ...]] = {}
         self._sinks: dict[int, tuple[object, tuple[Sink, ...]]] = {}
         #: the outputs of the app that share its plan
-        self._in_app_plan: dict[str, Compiled] = {}
+        self._in_app_plan: dict[str, CompiledJob] = {}
 
-    def job(self, name: str, catalogue: Catalogue) -> Compiled:
+    def job(self, name: str, catalogue: Catalogue) -> CompiledJob:
         """A job of the catalogue, compiled."""
         return self._job(name, catalogue, ())
 
@@ -113,7 +115,7 @@ class Workshop:
             return Stream(self._given.app.streams[entry.name])
         return _given(entry.name, self._given.streams, "stream")
 
-    def definition(self, name: str, catalogue: Catalogue) -> dict[str, Plain]:
+    def stream_definition(self, name: str, catalogue: Catalogue) -> dict[str, Plain]:
         """What a stream of the catalogue is, to be compared with another."""
         node = self.stream(name, catalogue).node
         assert isinstance(node, logical.Source)
@@ -150,20 +152,20 @@ class Workshop:
         own = self.library.functions(entry.code) if entry.select and entry.code is not None else {}
         return {**self._given.functions, **own}
 
-    def uses(self, name: str, catalogue: Catalogue) -> frozenset[str]:
+    def inputs_of(self, name: str, catalogue: Catalogue) -> frozenset[str]:
         """The streams and jobs that a job reads, also those of the epoch before that it cannot do without."""
         made = self.job(name, catalogue)
         return frozenset(read.name for read in self._jobs[name][1]) | {s.split("~")[0] for s in made.scans}
 
-    def declares(self, name: str) -> tuple[Declared, ...]:
+    def previous_columns(self, name: str) -> tuple[PreviousColumns, ...]:
         """What a job, as it was last made, says of the columns that jobs tell: by its PREVIOUS(job, '...')."""
         return self._declared.get(name, ())
 
-    def declaring(self, name: str) -> list[str]:
+    def jobs_declaring(self, name: str) -> list[str]:
         """The jobs that, as they were last made, declare columns of a job."""
         return [job for job, all_ in self._declared.items() if any(other == name for other, _ in all_)]
 
-    def forget(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
+    def forget_unused(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
         """Keep only what is in the catalogue; hands the sinks nobody needs."""
         self._jobs = {name: made for name, made in self._jobs.items() if name in catalogue.jobs}
         known = {entry.known_as for entry in catalogue.streams.values()}
@@ -171,7 +173,7 @@ class Workshop:
         needed = {entry.created for entry in catalogue.jobs.values()}
         return [self._sinks.pop(number)[1] for number in self._sinks.keys() - needed]
 
-    def _job(self, name: str, catalogue: Catalogue, within: tuple[str, ...]) -> Compiled:
+    def _job(self, name: str, catalogue: Catalogue, within: tuple[str, ...]) -> CompiledJob:
         entry = catalogue.jobs[name]
         if name in within:
             circle = " reads ".join([*within[within.index(name) :], name])
@@ -190,8 +192,8 @@ class Workshop:
             still = [self._job(read.name, catalogue, (*within, name)) for read in known[1]]
             if all(now is before for now, before in zip(still, known[1], strict=True)):
                 return known[2]
-        read: dict[str, Compiled] = {}
-        declared: list[Declared] = []
+        read: dict[str, CompiledJob] = {}
+        declared: list[PreviousColumns] = []
 
         def rows_of(other: str) -> Stream:
             read[other] = self._job(other, catalogue, (*within, name))
@@ -217,20 +219,20 @@ class Workshop:
             rows = Stream(self._output(name).node)
         else:
             rows = _given(name, self._given.queries, "job")
-        made = compiled(name, entry.number, rows, alone=entry.in_app_plan)
+        made = compile_job(name, entry.number, rows, alone=entry.in_app_plan)
         if entry.in_app_plan:
             assert self._given.app is not None
-            before = compiled(name, entry.number, Stream(self._output(name).node), alone=True)
+            before = compile_job(name, entry.number, Stream(self._output(name).node), alone=True)
             made = continue_in_app(made, self._given.app, before)
-        if may_call(entry.select, functions):
-            check_sendable(made, str(rows.node.origin) if entry.of_python else None)
+        if may_call_python(entry.select, functions):
+            check_picklable(made, str(rows.node.origin) if entry.of_python else None)
         self._jobs[name] = (said, tuple(read.values()), made)
         self._declared.pop(name, None)
         if declared:
             self._declared[name] = tuple(declared)
         return made
 
-    def _in_app(self, entry: JobEntry) -> Compiled:
+    def _in_app(self, entry: JobEntry) -> CompiledJob:
         """An output of the app as part of the app's plan."""
         if entry.name not in self._in_app_plan:
             assert self._given.app is not None
@@ -257,7 +259,7 @@ def _copied(sink: Sink) -> Sink:
         return copy(sink)
 
 
-def _reads(job: Compiled, stream: str) -> bool:
+def _reads(job: CompiledJob, stream: str) -> bool:
     """Whether a job reads a stream, with others or by itself."""
     return any(name == stream or name.startswith(f"{stream}~") for name in job.streams)
 
@@ -281,7 +283,7 @@ def _select(text: str) -> Select:
     return statement
 
 
-def told_apart(name: str, error: PenstockError) -> PenstockError:
+def blame_reader(name: str, error: PenstockError) -> PenstockError:
     """An error of another job than the one a command is about."""
     return type(error)(
         error.condition,

@@ -16,10 +16,10 @@ from penstock.catalogue.catalogue import JobEntry
 from penstock.catalogue.command import FlushJob
 from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.epoch_failures import Failures
-from penstock.catalogue.job_builder import Given
-from penstock.catalogue.planner import Placed
+from penstock.catalogue.job_builder import PythonDeclarations
+from penstock.catalogue.planner import PlannedJob
 from penstock.catalogue.results import Results, cast_to_schema
-from penstock.catalogue.skipped_jobs import bytes_of, drop_state_in_app, emptying, planned_resting
+from penstock.catalogue.skipped_jobs import drop_state_in_app, empty_jobs, own_state_bytes, plan_epoch
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
 from penstock.state.ipc import stream_bytes
@@ -37,7 +37,7 @@ class JobEpochs:
         self,
         name: str,
         intake: CommandIntake,
-        given: Given,
+        given: PythonDeclarations,
         results: Results,
         failures: Failures,
         keeps: Callable[[JobEntry], bool],
@@ -74,8 +74,8 @@ class JobEpochs:
         self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
     ) -> Plan:
         """The plan once the commands up to this number are executed; `without` jobs that have failed, each with whether
-        its state is dropped too. Resting outputs get no events for state of their own; `Plan.rested` names those that
-        have any. Other outputs do not notice."""
+        its state is dropped too. `resting` outputs get no events for state of their own; `Plan.idle_outputs` names
+        those that have any. Other outputs do not notice."""
         with self._intake.lock:
             key = commands, frozenset((without or {}).items()), frozenset(resting)
             if key not in self._plans:
@@ -93,7 +93,7 @@ class JobEpochs:
         }
         in_app = [entry for entry in present.values() if entry.in_app_plan and entry.code is None]
         jobs = [
-            Placed(
+            PlannedJob(
                 builder.job(name, catalogue),
                 "failed" if entry.number in without else entry.master.life,
                 builder.sinks(entry),
@@ -102,7 +102,7 @@ class JobEpochs:
             for name, entry in present.items()
             if not entry.in_app_plan or entry.code is not None
         ]
-        return planned_resting(self._name, jobs, resting, self._given.app, in_app)
+        return plan_epoch(self._name, jobs, resting, self._given.app, in_app)
 
     def flushed_jobs(self, after: int, through: int) -> frozenset[int]:
         """The numbers of the jobs that commands flush, after one command and up to another."""
@@ -203,8 +203,8 @@ class JobEpochs:
                 assert self._given.app is not None
                 manifest, sizes = drop_state_in_app(self._given.app.plan, in_app, manifest)
             if others := set(outputs) - in_app:
-                self._intake.decide(lambda now: emptying(others, then, now))
-            return manifest, {**sizes, **bytes_of(others, plan, manifest)}
+                self._intake.decide(lambda now: empty_jobs(others, then, now))
+            return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
 
     def keep_results(
         self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]

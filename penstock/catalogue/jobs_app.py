@@ -26,12 +26,11 @@ class JobsApp(JobsDeclaration):
 
     def explained(self) -> list[Reply]:
         """What EXPLAIN shows of every job; nothing is run."""
-        from penstock.catalogue.explain_script import explained
-        from penstock.catalogue.job_builder import Given
+        from penstock.catalogue.job_builder import PythonDeclarations
         from penstock.catalogue.script import read_script
 
-        return explained(
-            [read_script(self.sql, self.file)], Given(self.streams, self.queries, self.functions)
+        return explain_scripts(
+            [read_script(self.sql, self.file)], PythonDeclarations(self.streams, self.queries, self.functions)
         )
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Program:

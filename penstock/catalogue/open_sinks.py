@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 import polars as pl
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from penstock.query.physical import ScanPlan
 from penstock.sinks.contract import Sink
 
@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 class OpenSinks:
     """The sinks and logs of one program's jobs."""
 
-    def __init__(self, builder: Workshop) -> None:
+    def __init__(self, builder: JobBuilder) -> None:
         self._builder = builder
         self._state: str | None = None
         self._start_log: Callable[[str, ScanPlan], None] = lambda stream, scan: None
@@ -79,7 +79,7 @@ class OpenSinks:
 
     def close(self) -> None:
         """Close all sinks. They have all rows of committed epochs, so one that cannot be closed loses nothing."""
-        for sinks in self._builder.forget(Catalogue()):
+        for sinks in self._builder.forget_unused(Catalogue()):
             for sink in sinks:
                 try:
                     sink.close()

@@ -11,20 +11,20 @@ from collections.abc import Iterable
 
 import cloudpickle
 
-from penstock.catalogue.compiled_job import Compiled
+from penstock.catalogue.compiled_job import CompiledJob
 from penstock.errors import UserError
 
 
-def may_call(select: str, functions: Iterable[str]) -> bool:
+def may_call_python(select: str, functions: Iterable[str]) -> bool:
     """Whether a query may call something of the user's: it has such a name in it, or is itself given by Python."""
     said = select.lower()
     return not said or any(name.lower() in said for name in functions)
 
 
-def check_sendable(job: Compiled, where: str | None = None) -> None:
+def check_picklable(job: CompiledJob, where: str | None = None) -> None:
     """Raise unless what the workers need of a job can be pickled; `where` is the line of its query, if it has one."""
     try:
-        cloudpickle.dumps((job.standard, job.plan))
+        cloudpickle.dumps((job.template, job.plan))
     except Exception as failure:  # of the user's own code, too
         raise UserError(
             "NOT_SENDABLE",

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from penstock.catalogue.compiled_job import Compiled
+from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.lifecycle import Life
-from penstock.catalogue.template import Aggregated, Standard
+from penstock.catalogue.template import TemplateAggregation, TemplateForm
 from penstock.ha.schemes import Semantics
 from penstock.operators.identity import Json, digest_of
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
@@ -31,21 +31,21 @@ FEW = 4
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlannedJob:
     """A job on its way into the plan."""
 
-    job: Compiled
+    job: CompiledJob
     life: Life
     sinks: tuple[Sink, ...]
     recovery: Semantics | None = None
 
 
-def planned(name: str, jobs: Sequence[Placed], app: Plan | None = None) -> Plan:
+def plan_jobs(name: str, jobs: Sequence[PlannedJob], app: Plan | None = None) -> Plan:
     """The plan in which these jobs run together, beside what runs of an `app`. One that is paused, or failed, gets no
     events and emits nothing, while time continues in its state."""
     if app is not None and not jobs:
         return app
-    plan = _Planning(name, jobs).plan()
+    plan = _PlanBuilder(name, jobs).plan()
     return plan if app is None else _beside(app, plan)
 
 
@@ -60,7 +60,7 @@ def _beside(app: Plan, jobs: Plan) -> Plan:
         edges=tuple(replace(edge, id=number) for number, edge in enumerate(edges)),
         outputs={**app.outputs, **jobs.outputs},
         levels=max(app.levels, jobs.levels),
-        rested=app.rested,
+        idle_outputs=app.idle_outputs,
     )
 
 
@@ -76,19 +76,19 @@ class _SelectionBuilder:
         self._conditions: dict[Hashable, tuple[int, pl.Expr]] = {}
         self._operands: dict[Hashable, tuple[int, pl.Expr]] = {}
         self._projections: dict[Hashable, tuple[int, tuple[Step, ...]]] = {}
-        self._groups: dict[str, list[tuple[JobSelection, Compiled]]] = {}
+        self._groups: dict[str, list[tuple[JobSelection, CompiledJob]]] = {}
 
-    def add(self, job: Compiled, group: str) -> None:
-        said, keys = job.standard, job.keys
+    def add(self, job: CompiledJob, group: str) -> None:
+        said, keys = job.template, job.keys
         assert said is not None
         assert keys is not None
         conditions = tuple(sorted(map(self._condition, keys.conditions, said.conditions)))
         equal = [
             (self._operands.setdefault(key, (len(self._operands), operand))[0], value)
-            for key, (operand, value) in zip(keys.operands, said.equal, strict=True)
+            for key, (operand, value) in zip(keys.operands, said.equalities, strict=True)
         ]
         projection, _ = self._projections.setdefault(keys.projection, (len(self._projections), said.steps))
-        pane = None if said.aggregated is None else said.aggregated.tallied
+        pane = None if said.aggregation is None else said.aggregation.pane
         chosen = JobSelection(
             job.number, conditions, tuple(sorted(equal, key=_operand)), projection, pane, said.ends
         )
@@ -112,18 +112,18 @@ class _SelectionBuilder:
         """The sub-queries to which rows go."""
         return [group for group in self._groups if group]
 
-    def _found(self, members: Sequence[tuple[JobSelection, Compiled]]) -> Iterator[JobSelection]:
+    def _found(self, members: Sequence[tuple[JobSelection, CompiledJob]]) -> Iterator[JobSelection]:
         """A join finds many jobs at once; where there are few, their equalities are conditions like others."""
         alike = Counter(_template(chosen) for chosen, _ in members)
         for chosen, job in members:
             if not chosen.equalities or alike[_template(chosen)] >= FEW:
                 yield chosen
                 continue
-            assert job.standard is not None
+            assert job.template is not None
             assert job.keys is not None
             more = [
                 self._condition((key, "is", value), operand == pl.lit(value))
-                for key, (operand, value) in zip(job.keys.operands, job.standard.equal, strict=True)
+                for key, (operand, value) in zip(job.keys.operands, job.template.equalities, strict=True)
             ]
             yield replace(chosen, conditions=tuple(sorted({*chosen.conditions, *more})), equalities=())
 
@@ -131,9 +131,9 @@ class _SelectionBuilder:
         return self._conditions.setdefault(key, (len(self._conditions), condition))[0]
 
 
-def _ordered_events(job: Compiled) -> bool:
-    assert job.standard is not None
-    return job.standard.aggregated is None or job.standard.aggregated.ordered
+def _ordered_events(job: CompiledJob) -> bool:
+    assert job.template is not None
+    return job.template.aggregation is None or job.template.aggregation.ordered
 
 
 def _template(chosen: JobSelection) -> Hashable:
@@ -141,8 +141,8 @@ def _template(chosen: JobSelection) -> Hashable:
     return chosen.projection, chosen.conditions, tuple(operand for operand, _ in chosen.equalities)
 
 
-class _Planning:
-    def __init__(self, name: str, jobs: Sequence[Placed]) -> None:
+class _PlanBuilder:
+    def __init__(self, name: str, jobs: Sequence[PlannedJob]) -> None:
         self._name, self._jobs = name, jobs
         self._stages: dict[str, Stage] = {}
         self._edges: list[Edge] = []
@@ -153,12 +153,12 @@ class _Planning:
         self._read = {name for placed in jobs for name in placed.job.reads}
 
     def plan(self) -> Plan:
-        groups: dict[str, list[Placed]] = {}
+        groups: dict[str, list[PlannedJob]] = {}
         for placed in self._jobs:
-            if placed.job.standard is None:
+            if placed.job.template is None:
                 self._add_alone(placed)
-            elif placed.job.standard.aggregated is not None:
-                groups.setdefault(group_of(placed.job.standard), []).append(placed)
+            elif placed.job.template.aggregation is not None:
+                groups.setdefault(template_group_id(placed.job.template), []).append(placed)
             elif placed.life == "running":
                 self._choose(placed.job, "")
         for group, members in groups.items():
@@ -187,7 +187,7 @@ class _Planning:
             jobs=jobs,
         )
 
-    def _add_alone(self, placed: Placed) -> None:
+    def _add_alone(self, placed: PlannedJob) -> None:
         """A job with a plan of its own."""
         plan, number = placed.job.plan, placed.job.number
         assert plan is not None
@@ -196,14 +196,14 @@ class _Planning:
         running = placed.life == "running"
         self._edges += [edge for edge in plan.edges if running or _inside(edge)]
 
-    def _add_group(self, group: str, members: Sequence[Placed]) -> None:
+    def _add_group(self, group: str, members: Sequence[PlannedJob]) -> None:
         """Jobs that are worked on together."""
-        said = members[0].job.standard
+        said = members[0].job.template
         assert said is not None
-        assert said.aggregated is not None
+        assert said.aggregation is not None
         running = [placed.job for placed in members if placed.life == "running"]
         windows = tuple(sorted((job.number, *_window(job)) for job in running))
-        operator = said.aggregated.operator(windows)
+        operator = said.aggregation.operator(windows)
         streams = (said.source.stream.name,)
         self._stages[group] = Stage(
             group,
@@ -213,34 +213,37 @@ class _Planning:
             said.source.origin,
             identity=group.removeprefix(_GROUP),
             former_id=former_group_id(
-                streams[0], said.aggregated.key_types, said.aggregated.aggregates, said.aggregated.overlapping
+                streams[0],
+                said.aggregation.key_types,
+                said.aggregation.aggregates,
+                said.aggregation.overlapping,
             ),
         )
         self._members[group] = {}
         for job in running:
             self._choose(job, group)
 
-    def _choose(self, job: Compiled, group: str) -> None:
-        assert job.standard is not None
-        source = EdgeSource("scan", job.standard.source.stream.name)
+    def _choose(self, job: CompiledJob, group: str) -> None:
+        assert job.template is not None
+        source = EdgeSource("scan", job.template.source.stream.name)
         self._selections.setdefault(source, _SelectionBuilder()).add(job, group)
         alike = None
         if job.keys is not None and job.keys.after is not None and job.name not in self._read:
             alike = self._alike.setdefault(job.keys.after, len(self._alike))
-        self._members[group][job.number] = GroupMember(job.number, job.name, job.standard.after, alike)
+        self._members[group][job.number] = GroupMember(job.number, job.name, job.template.after, alike)
 
 
-def group_of(said: Standard) -> str:
+def template_group_id(said: TemplateForm) -> str:
     """The name of the sub-query that works on jobs of this form."""
-    assert said.aggregated is not None
-    shape: Json = [said.source.stream.name, said.aggregated.shape]
+    assert said.aggregation is not None
+    shape: Json = [said.source.stream.name, said.aggregation.shape]
     return f"{_GROUP}{digest_of(shape)}"
 
 
-def _window(job: Compiled) -> tuple[int, int]:
-    assert job.standard is not None
-    aggregated = job.standard.aggregated
-    assert isinstance(aggregated, Aggregated)
+def _window(job: CompiledJob) -> tuple[int, int]:
+    assert job.template is not None
+    aggregated = job.template.aggregation
+    assert isinstance(aggregated, TemplateAggregation)
     return aggregated.window.size, aggregated.window.offset
 
 
@@ -249,18 +252,18 @@ def _inside(edge: Edge) -> bool:
     return edge.source.stage is not None and edge.target.stage is not None
 
 
-def _output(placed: Placed) -> OutputPlan:
+def _output(placed: PlannedJob) -> OutputPlan:
     job = placed.job
-    if job.standard is not None:
-        said = job.standard
-        made = OutputPlan(job.name, dict(said.schema), placed.sinks, said.top, said.finally_)
+    if job.template is not None:
+        said = job.template
+        made = OutputPlan(job.name, dict(said.schema), placed.sinks, said.top, said.final_steps)
     else:
         assert job.plan is not None
         made = replace(job.plan.outputs[job.name], sinks=placed.sinks)
     return replace(made, job=job.number, streams=job.streams, recovery=placed.recovery)
 
 
-def _scans(jobs: Iterable[Compiled]) -> dict[str, ScanPlan]:
+def _scans(jobs: Iterable[CompiledJob]) -> dict[str, ScanPlan]:
     """Every stream that a job reads, with the columns that any job needs."""
     found: dict[str, ScanPlan] = {}
     wanted: dict[str, set[str]] = {}
@@ -271,7 +274,7 @@ def _scans(jobs: Iterable[Compiled]) -> dict[str, ScanPlan]:
     return {name: replace(scan, columns=_ordered(scan.stream, wanted[name])) for name, scan in found.items()}
 
 
-def _previous(jobs: Iterable[Compiled]) -> dict[str, dict[str, pl.DataType]]:
+def _previous(jobs: Iterable[CompiledJob]) -> dict[str, dict[str, pl.DataType]]:
     """What is read of what jobs told an epoch before."""
     found: dict[str, dict[str, pl.DataType]] = {}
     for job in jobs:

@@ -24,7 +24,7 @@ from penstock.catalogue.command_history import CommandHistory
 from penstock.catalogue.command_intake import CommandIntake, parse_script
 from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.followed_results import FollowedResults
-from penstock.catalogue.job_builder import Given
+from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.job_epochs import JobEpochs, diverging_error
 from penstock.catalogue.messages import Deliver
 from penstock.catalogue.questions import Questions
@@ -67,7 +67,9 @@ class Program:
         shared: bool = False,
     ) -> None:
         self.name = name
-        self._given = given = Given(streams or {}, queries or {}, functions or {}, deliver or {}, app)
+        self._given = given = PythonDeclarations(
+            streams or {}, queries or {}, functions or {}, deliver or {}, app
+        )
         self._keeps_results, self._initial_text, self._file = keeps_results, begin, file
         base = Catalogue()
         if app is not None:

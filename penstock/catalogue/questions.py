@@ -12,7 +12,7 @@ import polars as pl
 from penstock.catalogue.catalogue import JobEntry
 from penstock.catalogue.command_checks import find_job
 from penstock.catalogue.command_intake import CommandIntake
-from penstock.catalogue.compiled_job import Compiled
+from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.job_history import JobVersion, versions
 from penstock.catalogue.messages import Deliver, deliver_message
@@ -66,7 +66,7 @@ class Questions:
         with self._intake.lock:
             return self._intake.checker.describe(find_job(job, self._intake.catalogue))
 
-    def compiled(self, job: str) -> Compiled:
+    def compiled(self, job: str) -> CompiledJob:
         """A job of the catalogue, compiled."""
         with self._intake.lock:
             catalogue = self._intake.catalogue

@@ -12,14 +12,14 @@ from dataclasses import replace
 from penstock.catalogue.app_plan import AppPlan, stages_owned
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.command import Command, EmptyJob
-from penstock.catalogue.planner import Placed, planned
+from penstock.catalogue.planner import PlannedJob, plan_jobs
 from penstock.query.physical import Plan
 from penstock.state.manifest import Manifest
 
 
-def planned_resting(
+def plan_epoch(
     name: str,
-    jobs: Sequence[Placed],
+    jobs: Sequence[PlannedJob],
     names: Collection[str],
     app: AppPlan | None = None,
     outputs: Sequence[JobEntry] = (),
@@ -31,17 +31,21 @@ def planned_resting(
     reads = {one.job.name: one.job.reads | one.job.previous.keys() for one in jobs}
     needed = _needed({**dict.fromkeys(active, frozenset[str]()), **reads}, names)
     rests = {one.job.name for one in jobs if not one.job.stateless} & set(names)
-    rested = frozenset(rests & running - needed)
+    idle_outputs = frozenset(rests & running - needed)
     part = None if app is None else _part_of(app, outputs, active, (active & set(names)) - needed)
-    placed = [replace(one, life="paused") if one.job.name in rested else one for one in jobs]
-    plan = planned(name, placed, part)
+    placed = [replace(one, life="paused") if one.job.name in idle_outputs else one for one in jobs]
+    plan = plan_jobs(name, placed, part)
     waiting = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
     waiting |= {entry.name: entry.recovery for entry in outputs if entry.name not in active}
     released = (
         frozenset[str]() if app is None else app.plan.identities.states.keys() - plan.identities.states.keys()
     )
     return replace(
-        plan, rested=rested | plan.rested, needed=needed, waiting=waiting, released=frozenset(released)
+        plan,
+        idle_outputs=idle_outputs | plan.idle_outputs,
+        needed=needed,
+        waiting=waiting,
+        released=frozenset(released),
     )
 
 
@@ -72,7 +76,7 @@ def _needed(reads: Mapping[str, Collection[str]], names: Collection[str]) -> fro
     return frozenset(kept.intersection(names))
 
 
-def emptying(names: Collection[str], then: Catalogue, now: Catalogue) -> list[Command]:
+def empty_jobs(names: Collection[str], then: Catalogue, now: Catalogue) -> list[Command]:
     """The commands that have jobs begin anew which are what they were then."""
     same = [n for n in names if n in now.jobs and now.jobs[n].number == then.jobs[n].number]
     return [EmptyJob(name) for name in same]
@@ -94,7 +98,7 @@ def drop_state_in_app(
     return replace(manifest, collections=collections), found
 
 
-def bytes_of(names: Collection[str], plan: Plan, manifest: Manifest) -> Mapping[str, int]:
+def own_state_bytes(names: Collection[str], plan: Plan, manifest: Manifest) -> Mapping[str, int]:
     """The bytes of the state that jobs have for themselves; what they share with others is not counted."""
     numbers = {
         output.job: name for name, output in plan.outputs.items() if name in names and output.job is not None

@@ -32,9 +32,9 @@ from penstock.catalogue.command import (
     SinkCall,
 )
 from penstock.catalogue.command_checks import NO_STATE, STATE_LOST, CommandChecks, decide_state, find_job
-from penstock.catalogue.declaration_checks import check_declared, check_parameters, needless
-from penstock.catalogue.explain import explanation
-from penstock.catalogue.job_builder import Given, Workshop
+from penstock.catalogue.declaration_checks import check_declared, check_parameters, skipped_statement
+from penstock.catalogue.explain import explain_job
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import Script, locate_errors
 from penstock.decode.partials import Partials
 from penstock.errors import UserError
@@ -63,7 +63,7 @@ def _as_alteration(statement: CreateJob) -> AlterJob:
 class StatementChecker:
     """Checks statements, and the requests that come with code."""
 
-    def __init__(self, builder: Workshop, given: Given, max_jobs: int) -> None:
+    def __init__(self, builder: JobBuilder, given: PythonDeclarations, max_jobs: int) -> None:
         self._builder, self._given = builder, given
         self._checks = CommandChecks(builder, max_jobs)
         self.code_requests = CodeRequestChecker(self._checks, builder, self._accept_initial)
@@ -156,7 +156,7 @@ class StatementChecker:
     # -- one statement ---------------------------------------------------------------------------
 
     def _accept(self, statement: Statement, acceptance: Acceptance) -> None:
-        if done := needless(statement, acceptance.catalogue):
+        if done := skipped_statement(statement, acceptance.catalogue):
             acceptance.replies.append(Reply(done, question=True))
             return
         match statement:
@@ -316,7 +316,7 @@ class StatementChecker:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 return Reply(f"does not run: {entry.master.error}", name, question=True)
-        return Reply(explanation(self._builder.job(name, catalogue)), name, question=True)
+        return Reply(explain_job(self._builder.job(name, catalogue)), name, question=True)
 
 
 def describe_job(entry: JobEntry, sinks: Sequence[Sink] = ()) -> dict[str, Any]:

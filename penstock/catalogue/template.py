@@ -43,7 +43,7 @@ _COMPARED = (pl.String, pl.Boolean, pl.Date)
 
 
 @dataclass(frozen=True)
-class Aggregated:
+class TemplateAggregation:
     """What a job aggregates, in plain names: keys and values by type, functions, windows."""
 
     key_types: tuple[pl.DataType, ...]
@@ -74,7 +74,7 @@ class Aggregated:
         return any(aggregate.sequential for aggregate in self.aggregates)
 
     @property
-    def tallied(self) -> PaneOf | None:
+    def pane(self) -> PaneOf | None:
         """How panes are named, where all that is asked for can be tallied; else None."""
         size, advance, offset = self.window.size, self.window.advance, self.window.offset
         simple = all(
@@ -93,7 +93,7 @@ class Aggregated:
 
 
 @dataclass(frozen=True)
-class Standard:
+class TemplateForm:
     """A job in standard form.
 
     `steps` make the plain columns (or those needed) of the events; `after` makes its rows of the group's rows;
@@ -102,12 +102,12 @@ class Standard:
 
     source: logical.Source
     conditions: tuple[pl.Expr, ...]
-    equal: tuple[tuple[pl.Expr, object], ...]
+    equalities: tuple[tuple[pl.Expr, object], ...]
     steps: tuple[Step, ...]
-    aggregated: Aggregated | None
+    aggregation: TemplateAggregation | None
     after: tuple[Step, ...]
     top: TopK | None
-    finally_: tuple[Step, ...]
+    final_steps: tuple[Step, ...]
     schema: Mapping[str, pl.DataType]
     #: the columns before the rows are ranked, and those needed of the source
     unranked: Mapping[str, pl.DataType]
@@ -118,33 +118,33 @@ class Standard:
     @property
     def signature(self) -> str:
         """What its state depends on: kept as long as this stays the same."""
-        if self.aggregated is None:
+        if self.aggregation is None:
             return "stateless"
         steps: list[Json] = [_encoded(step) for step in (*self.steps, self.after[0])]
         stream = self.source.stream.name
-        return digest_of([stream, self.aggregated.shape, encode(self.aggregated.window), *steps])
+        return digest_of([stream, self.aggregation.shape, encode(self.aggregation.window), *steps])
 
     @property
     def projection(self) -> Hashable:
         """What tells its steps from those of others."""
-        return said_by(self.steps)
+        return steps_key(self.steps)
 
 
-def standard(output: logical.Output) -> Standard | None:
+def find_template(output: logical.Output) -> TemplateForm | None:
     """The standard form of a job's plan; None also where it calls Python, which is not to hold up others."""
     found = _standard(output)
     return None if found is None or any(map(_calls_python, _expressions(found))) else found
 
 
-def _expressions(said: Standard) -> Iterator[pl.Expr]:
+def _expressions(said: TemplateForm) -> Iterator[pl.Expr]:
     yield from said.conditions
-    yield from (operand for operand, _ in said.equal)
+    yield from (operand for operand, _ in said.equalities)
     for step in said.steps:
         if isinstance(step, MapStep):
             yield from (expr for _, expr in step.columns)
 
 
-def said_by(steps: tuple[Step, ...]) -> Hashable:
+def steps_key(steps: tuple[Step, ...]) -> Hashable:
     """What tells steps from others."""
     return tuple(
         value_key(
@@ -165,7 +165,7 @@ def _calls_python(expr: pl.Expr) -> bool:
     return ".python_udf(" in str(expr)
 
 
-def _standard(output: logical.Output) -> Standard | None:
+def _standard(output: logical.Output) -> TemplateForm | None:
     node, finally_ = _peeled(output.node) if _ranked(output.node) else (output.node, ())
     top = None
     if isinstance(node, logical.Top):
@@ -194,12 +194,12 @@ def _standard(output: logical.Output) -> Standard | None:
     steps = prune((*_rest(before), *last), wanted)
     named = MapStep(plain.named, aggregate.origin), KeepStep(tuple(aggregate.schema), aggregate.origin)
     conditions, equal = _conditions(before, source.schema)
-    return Standard(
+    return TemplateForm(
         source,
         conditions,
         equal,
         steps,
-        plain.aggregated,
+        plain.aggregation,
         (*named, *after),
         top,
         finally_,
@@ -215,7 +215,7 @@ class _Plain:
     """An aggregate in plain names: the columns it reads, what is aggregated, and its answers in the job's own names."""
 
     columns: tuple[tuple[str, pl.Expr], ...]
-    aggregated: Aggregated
+    aggregation: TemplateAggregation
     named: tuple[tuple[str, pl.Expr], ...]
     ends: tuple[bool, ...] = ()
 
@@ -249,17 +249,17 @@ def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
             replace(a, alias=f"a{n}", column=a.column and f"v{n}") for n, a in enumerate(found.aggregates)
         ]
         named += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(found.aggregates)]
-    aggregated = Aggregated(tuple(types), tuple(aggregates), found.window)
+    aggregated = TemplateAggregation(tuple(types), tuple(aggregates), found.window)
     return _Plain(tuple(columns), aggregated, tuple(named), ends)
 
 
-def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> Standard:
+def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> TemplateForm:
     conditions, equal = _conditions(steps, source.schema)
     rest = prune(_rest(steps), set(output.node.schema))
     used = _columns(source, rest, set(output.node.schema))
     keep = KeepStep(tuple(name for name in source.schema if name in used), source.origin)
     needed = used | _columns(source, _first(steps), set())
-    return Standard(
+    return TemplateForm(
         source,
         conditions,
         equal,

@@ -34,6 +34,6 @@ def run_ingest_command(command: str, arguments: Sequence[str]) -> int:
 
 
 def _make_reducer(text: str, stream: str) -> Reduce:
-    from penstock.catalogue.agent_reduction import reducer_of
+    from penstock.catalogue.agent_reduction import compile_reducer
 
-    return reducer_of(text, stream)
+    return compile_reducer(text, stream)

@@ -99,7 +99,12 @@ def show(name: Job, state: State = None, json: Json = False) -> None:
     with JobClient(running_state(state)) as client:
         plan = client.say(f"EXPLAIN JOB {name}")[0]["says"]
         job = next(row for row in client.say("SHOW JOBS")[0]["rows"] if row["job"] == name)
-        answer = client.ask(name)
+        try:
+            answer = client.ask(name)
+        except UserError as error:
+            if error.condition != "RESULTS_NOT_KEPT":  # an output of the engine's app
+                raise
+            answer = None
     if json:
         print(json_text.dumps({**job, "plan": plan, "answer": answer}, indent=1))
         return

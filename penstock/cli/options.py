@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.catalogue.agent_reduction import reduction_of
+from penstock.catalogue.agent_reduction import compile_reduction
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.duration import microseconds
 from penstock.errors import UserError
@@ -165,7 +165,7 @@ def as_reduced(app: App | JobsApp, stream: str | None) -> App | JobsApp:
             "agents can reduce only for jobs in a file of SQL",
             hint="Give agents and engine the same .sql file.",
         )
-    return reduction_of(app.sql, stream, app.name).engine_app()
+    return compile_reduction(app.sql, stream, app.name).engine_app()
 
 
 def as_seconds(text: str, option: str) -> float:

@@ -23,7 +23,7 @@ from penstock.cli.unit import serve_unit
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import forms
+from penstock.query.compile import compile_forms
 from penstock.query.explain import FORMS, explain_app, resolve_form
 from penstock.query.picture import draw_plan
 from penstock.query.strategies import Cluster, compare_strategies
@@ -138,7 +138,7 @@ def explain(
         _print_jobs(app, console)
         return
     if svg is not None:
-        write_file(svg, draw_plan(forms(app).plan))
+        write_file(svg, draw_plan(compile_forms(app).plan))
         console.print(f"drawn in {svg}", soft_wrap=True)
     if strategies:
         console.print(Text(compare_strategies(app, Cluster(nodes, rate))), soft_wrap=True)

@@ -45,7 +45,7 @@ def serve(
     program = program_of(app, settings.state, keeps_results=ui)
     engine = Engine(program, settings)
     stopping = StopSignals(engine)
-    began = False
+    is_running = False
     try:
         with (
             stopping.signals(),
@@ -62,12 +62,12 @@ def serve(
                 if hosted is not None:
                     hosted.add_epoch(report)
 
-            def tell(phase: str) -> None:
-                nonlocal began
-                began = phase == "running"
+            def show_phase(phase: str) -> None:
+                nonlocal is_running
+                is_running = phase == "running"
                 if phase == "starting Spark" and (lines := failed_jobs(program.catalogue)):
                     console.print(lines, markup=False, highlight=False, soft_wrap=True)
-                if began:
+                if is_running:
                     listening.enter_context(JobServer(program, settings.state))
                     listening.enter_context(StatusServer(engine))
                 if phase != "starting Spark":
@@ -78,9 +78,9 @@ def serve(
                     hosted.enter_phase(phase)
                 view.phase(phase)
 
-            run = engine.run(epoch, for_seconds=for_seconds, tell=tell)
+            run = engine.run(epoch, for_seconds=for_seconds, on_phase=show_phase)
     except KeyboardInterrupt:
-        if not began:
+        if not is_running:
             console.print("Stopped before the first epoch.")
             return
         console.print("Stopped at once; the next start repeats the epoch that was under way.")

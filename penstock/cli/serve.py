@@ -255,7 +255,7 @@ def _run(
     stopping = StopSignals(engine)
     with stopping.signals(), contextlib.ExitStack() as listening:
 
-        def tell(phase: str) -> None:
+        def show_phase(phase: str) -> None:
             if hosted.phase == "starting":  # the first phase: the state is open
                 opened()
             if phase != "starting Spark":
@@ -267,7 +267,7 @@ def _run(
             hosted.enter_phase(phase)
 
         try:
-            run = engine.run(hosted.add_epoch, for_seconds=for_seconds, tell=tell)
+            run = engine.run(hosted.add_epoch, for_seconds=for_seconds, on_phase=show_phase)
             log("ended", epochs=run.epochs, events=run.events)
         except PenstockError as error:
             log("failed", logging.ERROR, condition=error.condition, error=error.text())

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.catalogue.explain_script import explained
-from penstock.catalogue.job_builder import Given
+from penstock.catalogue.explain_script import explain_scripts
+from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.script import Script, read_script
 from penstock.cli.options import Conf, Drain, For, Master, as_seconds, as_spark_settings
@@ -80,7 +80,7 @@ def sql(
                 if phase == "running":
                     status.stop()
 
-            engine.run(_print_report, for_seconds=for_seconds, tell=show_phase)
+            engine.run(_print_report, for_seconds=for_seconds, on_phase=show_phase)
 
 
 def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explain) -> None:
@@ -92,7 +92,7 @@ def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explai
     defining = [
         replace(one, statements=[s for s in one.statements if not isinstance(s, Select)]) for one in scripts
     ]
-    for answer in explained(defining, Given({}, {}, {}), all_jobs=False):
+    for answer in explain_scripts(defining, PythonDeclarations({}, {}, {}), all_jobs=False):
         print(answer.message)
 
 

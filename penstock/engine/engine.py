@@ -1,9 +1,7 @@
-"""The engine: one Spark application that runs an app's jobs in a loop of epochs until it is stopped.
+"""Runs an app's jobs as one Spark application, in a loop of epochs, until it is stopped.
 
-Receives an `App` and `Settings`; passes a report of every epoch to its watcher, and results to the sinks.
-
-The loop is the engine's own. Admission fixes the spans of the next epoch, the runner executes it as one Spark job, and
-the epoch records and manifests in the state directory are the only log.
+Admission fixes the spans of the next epoch, and the runner executes it as one Spark job. The epoch records and
+manifests in the state directory are the only log.
 
 Guarantees: after `run` returns or raises, starting again with the same app and state directory continues where
 it stopped; nothing is lost and nothing delivered twice.
@@ -11,7 +9,6 @@ it stopped; nothing is lost and nothing delivered twice.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,21 +18,19 @@ from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.coordination.leadership import lead_unit
 from penstock.engine.collect import Meter, Worker
-from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.fleet import SparkFleet
-from penstock.engine.role import Seat
-from penstock.engine.state_continuity import continue_state
-from penstock.engine.state_location import housed, vacated
+from penstock.engine.role import Assignment, EngineRole
+from penstock.engine.state_location import clear_state_location, prepare_state_location
 from penstock.epoch.admission import Admission, AdmissionSettings, Gate
 from penstock.epoch.job_failures import JobShares, explain_failure
 from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
-from penstock.epoch.open_logs import OpenLogs
 from penstock.epoch.rate_control import new_rate_control
 from penstock.epoch.report import RunSummary
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
+from penstock.epoch.task import StateLocation
 from penstock.errors import InternalError, PenstockError
 from penstock.query.logical import App
 from penstock.query.physical import Plan
@@ -49,16 +44,16 @@ from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
 Watcher = Callable[[EpochReport], None]
-#: told in a word or two what the engine is about while there are no epochs yet
-Teller = Callable[[str], None]
+#: receives a phase of the start, in a word or two
+OnPhase = Callable[[str], None]
 
 
 class Engine:
     """Runs one application. `spark` is the session to use; by default one is started.
 
-    With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
-    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
-    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
+    With a `fence` (a lease: given, or from the coordination store that the settings name) it takes the state directory
+    from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
+    As part of an HA unit it has an `assignment`; a follower executes the leader's epochs until it is promoted.
     """
 
     def __init__(
@@ -67,14 +62,14 @@ class Engine:
         settings: Settings | None = None,
         spark: SparkSession | None = None,
         fence: Fence | None = None,
-        duty: Duty | None = None,
+        assignment: Assignment | None = None,
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
         check_interval(self.settings)
         self.program = program_of(app, self.settings.state) if isinstance(app, App) else app
-        self.seat = Seat(self.settings.state, duty, self.settings.semantics)
-        self.state, self.delivery = self.seat.state, self.seat.delivery
+        self.role = EngineRole(self.settings.state, assignment, self.settings.semantics)
+        self.state, self.delivery = self.role.state, self.role.delivery
         self.admission: Admission | None = None
         self.executors: Executors | None = None
         self._spark = spark
@@ -93,8 +88,18 @@ class Engine:
         """The epoch that ended last; -1 before the first."""
         return self._ended_epoch
 
+    @property
+    def plan(self) -> Plan:
+        """The plan with all commands so far."""
+        return self.program.epochs.plan(self.program.commands)
+
+    @property
+    def maps(self) -> BucketMaps | None:
+        """The bucket maps in force; None before there are any."""
+        return None if self._runner is None else self._runner.maps
+
     def workers(self) -> list[Worker]:
-        """Who works: the executors, or this process where the master is local."""
+        """The executors, or this process if the master is local."""
         if self.executors is not None and self.executors.can_change:
             return [Worker(one.id, one.cores) for one in self.executors.staying()]
         return [Worker("driver", cores_of(self.settings.master))]
@@ -102,39 +107,60 @@ class Engine:
     def _backlog(self) -> Mapping[str, int]:
         return {} if self.admission is None else self.admission.backlog
 
-    @property
-    def maps(self) -> BucketMaps | None:
-        """The bucket maps in force; None before there are any."""
-        return None if self._runner is None else self._runner.maps
+    # -- from any thread -------------------------------------------------------------------------
 
     def remap(self, change: MapChange) -> Future[MigrationResult]:
-        """Have the bucket maps changed between two epochs to come, without stopping anything. From any thread."""
+        """Request a change of the bucket maps between two epochs; nothing stops for it."""
         if self._runner is None:
-            raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
+            raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not started")
         return self._runner.remap(change)
 
     def checkpoint_every(self, epochs: int) -> None:
-        """Make the state durable so often from now on, if the settings let that vary. From any thread."""
+        """Set the checkpoint interval, if the settings let it vary."""
         if self._runner is not None and self.settings.checkpoint_varies:
             self._runner.checkpoints.every = max(epochs, 1)
 
-    def greet(self, place: ExecutorLocation, cores: int = 1) -> None:
-        """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
+    def warm_up_executor(self, location: ExecutorLocation, cores: int = 1) -> None:
+        """Have a new executor load what tasks need, so that its first epoch does not wait for that."""
         if self._runner is not None:
-            self._runner.warm_up(place, cores)
+            self._runner.warm_up(location, cores)
 
     def stop(self) -> None:
-        """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
+        """End the run after the epoch under way. A signal handler may call this."""
         self._stop.set()
 
+    def pause(self, paused: bool) -> None:
+        """Start no further epoch, or continue. A leader never pauses."""
+        self._paused.set() if paused and not self.role.is_leader else self._paused.clear()
+
+    def promote(self, fence: Fence, on_released: Callable[[], None] = lambda: None) -> None:
+        """Promote a follower to leader when the epoch under way has ended. It delivers the rows it holds back, calls
+        `on_released`, executes the epochs that are recorded, and then decides its own."""
+        self._ready.wait()
+        with self._busy:
+            if self._failure is not None:  # an engine whose last epoch failed must not lead
+                raise explain_failure(self._failure)
+            self.role.promote(fence, self.program)
+            self._fence = fence
+            self._paused.clear()
+            if self._runner is not None:
+                self._runner.fence = fence
+            on_released()
+            self.role.is_leader = True
+
+    # -- the run ---------------------------------------------------------------------------------
+
     def run(
-        self, watch: Watcher | None = None, *, for_seconds: float | None = None, tell: Teller | None = None
+        self,
+        watch: Watcher | None = None,
+        *,
+        for_seconds: float | None = None,
+        on_phase: OnPhase = lambda _: None,
     ) -> RunSummary:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
-        tell = tell or (lambda _: None)
-        if self.settings.coordination is None or self._fence is not None or self.seat.has_duty:
-            return self._run_claimed(watch, for_seconds, tell)
-        tell("waiting to lead")
+        if self.settings.coordination is None or self._fence is not None or self.role.is_in_unit:
+            return self._run_claimed(watch, for_seconds, on_phase)
+        on_phase("waiting to lead")
         with lead_unit(
             self.settings.coordination,
             self.settings.unit or self.program.name,
@@ -146,130 +172,102 @@ class Engine:
                 return RunSummary()
             self._fence = lease
             try:
-                return self._run_claimed(watch, for_seconds, tell)
+                return self._run_claimed(watch, for_seconds, on_phase)
             finally:
                 self._fence = None
 
-    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> RunSummary:
-        drops_state = self.settings.drop_state
-        facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
+    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, on_phase: OnPhase) -> RunSummary:
+        """Run on the state directory, which is claimed meanwhile."""
+        logs = self.role.start(
+            self.program,
+            self._fence,
+            self.settings.buckets,
+            drops_state=self.settings.drop_state,
+            on_phase=on_phase,
+        )
         try:
-            leads = self.seat.decides.is_set()
-            self.program.start(follows=not leads, fenced_directory=self.state.fenced_directory)
-            continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
-            self.seat.come_back(self.program)
-            logs = self.seat.logs = OpenLogs(self.state, facts, self.settings.buckets, leads=leads)
-            taken = self.seat.taken()
-            # what newer commands read, the program itself finds out about: it may cost one job alone
-            if leads and self.program.commands == taken:
-                logs.start(self.plan)  # a wrong path is told before Spark is started
-            self.program.open(facts["id"], logs.start_one, taken)
             spark = self._spark
             if spark is None and self.settings.master != INLINE:
-                tell("starting Spark")
+                on_phase("starting Spark")
                 spark = session(self.settings, self.state.path / "engine.log")
+            if spark is not None:
+                self.executors = Executors(spark.sparkContext)
+                self.executors.wait_for_first(self.settings.executors, self.settings.executors_seconds)
+            master = "local" if spark is None else str(spark.sparkContext.master)
+            location = prepare_state_location(self.role, self.settings, master)
+            self._runner = self._create_runner(spark, location)
+            self.admission = Admission(
+                self.program,
+                AdmissionSettings(self.settings.drain, self.settings.epoch_interval_seconds),
+                lambda scan: new_rate_control(self.settings, scan, self.plan),
+                self.role.recorded_end,
+                gate=Gate(lambda: not self._paused.is_set(), lambda: self.role.is_leader),
+                start_log=logs.start_one,
+            )
 
             def get_ready() -> None:
                 if self.settings.warm_up and spark is not None:
-                    tell("warming up")
+                    on_phase("warming up")
                     warm_up(spark.sparkContext, self.settings.master)
                 with self._busy:
-                    if self.seat.decides.is_set():
-                        # the clock of a live log begins when we are ready for it
-                        logs.start(self.plan, again=True)
-                tell("running")
+                    if self.role.is_leader:
+                        logs.start(
+                            self.plan, again=True
+                        )  # the clock of a live log starts when the engine is ready
+                on_phase("running")
                 self._ready.set()
 
-            return self._run(spark, watch, for_seconds, get_ready, logs)
+            try:
+                return self._run(self._runner, self.admission, get_ready, watch, for_seconds)
+            finally:
+                clear_state_location(location)
         finally:
-            with contextlib.suppress(PenstockError):
-                for scan in self.plan.scans.values():
-                    scan.stream.log.stopped()
-            self.program.close()
-            self.state.release()
+            self.role.close(self.program)
 
-    def pause(self, paused: bool) -> None:
-        """Have no further epoch begin, or go on. Who leads is never paused."""
-        self._paused.set() if paused and not self.seat.decides.is_set() else self._paused.clear()
-
-    def promote(self, fence: Fence, on_released: Callable[[], None] = lambda: None) -> None:
-        """Have an engine that follows lead, from the end of the epoch under way: it delivers what it held back, and
-        goes on with the epochs that are recorded, then with its own. Call `on_released` when
-        nothing is held any more."""
-        self._ready.wait()
-        with self._busy:
-            if self._failure is not None:  # who has failed in the epoch that was under way leads nobody
-                raise explain_failure(self._failure)
-            self.seat.promoted(fence, self.program)
-            self._fence = fence
-            self._paused.clear()
-            if self._runner is not None:
-                self._runner.fence = fence
-            on_released()
-            self.seat.decides.set()
-
-    @property
-    def plan(self) -> Plan:
-        """The plan with all commands so far."""
-        return self.program.epochs.plan(self.program.commands)
-
-    # -- running ---------------------------------------------------------------------------------
-
-    def _run(
-        self,
-        spark: SparkSession | None,
-        watch: Watcher | None,
-        for_seconds: float | None,
-        get_ready: Callable[[], None],
-        logs: OpenLogs,
-    ) -> RunSummary:
-        if spark is not None:
-            self.executors = Executors(spark.sparkContext)
-            self.executors.begin(self.settings.executors, self.settings.executors_seconds)
-        cores = cores_of(self.settings.master)
+    def _create_runner(self, spark: SparkSession | None, location: StateLocation) -> EpochRunner:
+        settings = self.settings
+        cores = cores_of(settings.master)
         if self.executors is not None and self.executors.can_change:
             cores = self.executors.cores
         elif spark is not None and self._spark is not None:
             cores = int(spark.sparkContext.defaultParallelism)
-        slices = self.settings.slices or cores
-        master = "local" if spark is None else str(spark.sparkContext.master)
-        place = housed(self.seat, self.settings, master)
-        runner = self._runner = EpochRunner(
+        return EpochRunner(
             LocalStages() if spark is None else SparkStages(spark.sparkContext),
             self.program,
             self.state,
             RunnerSettings(
-                Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes),
-                place,
-                self.settings.job_seconds,
-                MigrationRules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
-                JobShares(self.settings.job_share, self.settings.epoch_seconds),
-                self.settings.checkpoint_every,
+                Shape(cores, settings.slices or cores, settings.buckets, settings.small_epoch_bytes),
+                location,
+                settings.job_seconds,
+                MigrationRules(settings.move_pause_seconds, settings.move_patience_seconds),
+                JobShares(settings.job_share, settings.epoch_seconds),
+                settings.checkpoint_every,
             ),
             fence=self._fence,
             delivery=self.delivery,
-            recovery=self.seat.recovery.actions,
+            recovery=self.role.recovery.actions,
         )
-        admission = self.admission = Admission(
-            self.program,
-            AdmissionSettings(self.settings.drain, self.settings.epoch_interval_seconds),
-            lambda scan: new_rate_control(self.settings, scan, self.plan),
-            self.seat.recorded_end,
-            gate=Gate(lambda: not self._paused.is_set(), self.seat.decides.is_set),
-            start_log=logs.start_one,
-        )
-        run, began = RunSummary(), time.monotonic()
+
+    def _run(
+        self,
+        runner: EpochRunner,
+        admission: Admission,
+        get_ready: Callable[[], None],
+        watch: Watcher | None,
+        for_seconds: float | None,
+    ) -> RunSummary:
+        run, started_at = RunSummary(), time.monotonic()
         try:
             try:
                 get_ready()
-                began = time.monotonic()
-                self._begin_elasticity(runner)
+                started_at = time.monotonic()
+                self._start_elasticity(runner)
                 self._run_epochs(runner, admission, run, watch, for_seconds)
             except BaseException as failure:
                 self._failure = failure
                 raise
             finally:
-                self._ready.set()  # whoever promotes us is not to wait for an engine that failed
+                self._ready.set()  # `promote` must not wait for an engine that failed
             runner.checkpoint()
         except Exception as failure:
             if isinstance(failure, PenstockError):
@@ -279,12 +277,11 @@ class Engine:
             if self.elasticity is not None:
                 self.elasticity.close()
             runner.close()
-            vacated(place)
-        run.seconds = time.monotonic() - began
+        run.seconds = time.monotonic() - started_at
         run.counters = runner.manifest.counters
         return run
 
-    def _begin_elasticity(self, runner: EpochRunner) -> None:
+    def _start_elasticity(self, runner: EpochRunner) -> None:
         if self.settings.elastic is None or self.executors is None or not self.executors.can_change:
             return
         self.elasticity = Elasticity(
@@ -308,7 +305,7 @@ class Engine:
         watch: Watcher | None,
         for_seconds: float | None,
     ) -> None:
-        """The epoch loop: admit, execute, and again. An epoch that is under way is always finished."""
+        """The epoch loop: admit, execute, and again. An epoch that is under way always ends."""
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
         reached = self.state.committed_end() or Offset()
         while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
@@ -316,7 +313,8 @@ class Engine:
                 self._fence.check()  # also while there is nothing to write
             end = admission.admit(reached)
             if end != reached:
-                self._run_epoch(runner, admission, run, watch, reached, end)
+                with self._busy:
+                    self._run_epoch(runner, admission, run, watch, reached, end)
                 reached = end
             elif admission.drained.is_set():
                 return
@@ -330,22 +328,21 @@ class Engine:
         start: Offset,
         end: Offset,
     ) -> None:
-        """One epoch, and what depends on its report."""
+        """Execute one epoch, and pass its report on."""
         number = end.epoch
-        with self._busy:
-            try:
-                self.seat.follow(self.program, number, end.commands)
-                report = runner.run(number, start, end)
-                admission.observe(report.units, report.seconds, report.pending)
-                run.add(report)
-                self.meter.add(report)
-                self.seat.came_on(report)
-                if number % 10 == 9:
-                    runner.recycle(self.settings.manifests_kept)
-                if watch is not None:
-                    watch(report)
-            except BaseException as failure:
-                self._failure = failure  # known to `promote` before it gets the lock
-                raise
-            finally:
-                self._ended_epoch = number
+        try:
+            self.role.follow(self.program, number, end.commands)
+            report = runner.run(number, start, end)
+            admission.observe(report.units, report.seconds, report.pending)
+            run.add(report)
+            self.meter.add(report)
+            self.role.count_recovered(report)
+            if number % 10 == 9:
+                runner.recycle(self.settings.manifests_kept)
+            if watch is not None:
+                watch(report)
+        except BaseException as failure:
+            self._failure = failure  # before `promote` gets the lock
+            raise
+        finally:
+            self._ended_epoch = number

@@ -23,22 +23,11 @@ class JobClient:
 
     def __init__(self, state: Path) -> None:
         line = _line(sockets_of(state))
-        if line is None and (other := _line([socket_of(state, "status")])) is not None:
-            other.close()
-            line = _line(sockets_of(state))  # an engine that starts takes commands first
-            if line is None and not (state / "commands").exists():  # else it is about to end
-                raise UserError(
-                    "NO_COMMANDS",
-                    f"the engine on {state} has no jobs that come and go",
-                    detail="Its queries are an app's, or agents reduce for them (--reduced).",
-                    hint="Change their file and start it anew, on another state directory. penstock status says how "
-                    "it stands, penstock serve hands its answers.",
-                )
         if line is None:
             raise ExternalError(
                 "ENGINE_NOT_RUNNING",
-                f"no engine with jobs runs on {state}",
-                hint=f"Start one: penstock run jobs.sql --state {state}.",
+                f"no engine runs on {state}",
+                hint=f"Start one: penstock run FILE --state {state}.",
             )
         self._line = line
         self._file = self._line.makefile("rwb")

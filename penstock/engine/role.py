@@ -1,20 +1,20 @@
-"""An engine's seat: whether it leads or follows, and what goes with that: its state directory, its delivery, its logs.
+"""An engine's role, leader or follower, with what depends on it: state directory, recovery, logs and delivery.
 
-Receives a duty, or none for an engine by itself; hands the engine a claimed state directory, and the lead when it is
-promoted.
+An engine by itself leads. An engine of an HA unit has an `Assignment`; one that follows leads once it is promoted.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.catalogue.program import Program
+from penstock.coordination.lease import read_lease
 from penstock.engine.code_check import check_replica
-from penstock.engine.duty import Duty
+from penstock.engine.state_continuity import continue_state
 from penstock.epoch.delivery import Delivery
 from penstock.epoch.open_logs import OpenLogs
 from penstock.epoch.recovery import RecoveryOutcome, recover
@@ -22,61 +22,138 @@ from penstock.epoch.recovery_actions import RecoveryActions
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError
 from penstock.ha.schemes import Semantics
+from penstock.ha.unit import Unit
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 from penstock.state.rollback import roll_back
+from penstock.state.shared_records import SharedRecords
 
 
-class Seat:
-    """Where an engine sits. It decides epochs from the beginning unless its duty is to follow."""
+@dataclass(frozen=True)
+class FollowedLeader:
+    """The leader of a unit, as its follower sees it."""
 
-    def __init__(self, path: Path, duty: Duty | None, semantics: Semantics = Semantics.precise) -> None:
-        self._duty = duty
+    #: the generation that leads now
+    generation: Callable[[], int]
+    #: what its logs remember
+    log_memory: Callable[[], Mapping[str, Any]]
+
+    @staticmethod
+    def of(unit: Unit) -> FollowedLeader:
+        """Whoever leads the unit at the moment."""
+
+        def log_memory() -> Mapping[str, Any]:
+            facts = StateDirectory(Path(unit.record().directory)).read_existing_facts()
+            memory: Mapping[str, Any] = facts["logs"]
+            return memory
+
+        return FollowedLeader(lambda: read_lease(unit.store, unit.leader_path).generation, log_memory)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What an engine of a unit is started for: to lead on a state directory, or to follow on one of its own."""
+
+    #: the engine's name in the unit; its cache has this name, as several engines may use one state directory
+    engine: str
+    shared_records: SharedRecords
+    #: where dead letters and late events of the whole unit are
+    side_output: Path
+    #: whom it follows; None: it leads
+    leader: FollowedLeader | None = None
+    #: whether it holds its rows back while it follows
+    holds_rows: bool = False
+    #: whether its cache was filled before it leads
+    has_warm_cache: bool = False
+
+
+class EngineRole:
+    """The role of one engine, on one state directory."""
+
+    def __init__(
+        self, directory: Path, assignment: Assignment | None = None, semantics: Semantics = Semantics.precise
+    ) -> None:
+        self._assignment = assignment
+        self._leader = None if assignment is None else assignment.leader
         self._semantics = semantics
         #: what became of the epochs after the last durable manifest
         self.recovery = RecoveryOutcome(semantics, actions=RecoveryActions(semantics))
-        self._came_on = False
-        self.state = StateDirectory(path, None if duty is None else duty.shared_records)
-        self.delivery = Delivery(lambda: self.state.generation, path if duty is None else duty.aside)
-        #: set while it is this engine that decides what epochs consist of
-        self.decides = threading.Event()
+        self._is_recovery_reported = False
+        self.state = StateDirectory(directory, None if assignment is None else assignment.shared_records)
+        self.delivery = Delivery(
+            lambda: self.state.generation, directory if assignment is None else assignment.side_output
+        )
+        #: whether this engine decides what epochs consist of
+        self.is_leader = False
         self.logs: OpenLogs | None = None
         self._followed_generation = -1
-        #: the last epoch that whoever leads is known to have committed
-        self.committed = -1
-        #: whether a job may fail alone in an epoch that takes in so many commands
-        self._waits: Callable[[int], bool] = lambda commands: False
+        #: the last epoch that the leader is known to have committed
+        self.leader_committed = -1
+        #: whether a job may fail alone in an epoch that applies so many commands
+        self._isolates_failures: Callable[[int], bool] = lambda commands: False
 
     @property
-    def owner(self) -> str:
-        """Whose the cache is, where several engines may be on one directory."""
-        return "" if self._duty is None else self._duty.member
+    def cache_owner(self) -> str:
+        """The owner of the cache, where several engines may use one state directory."""
+        return "" if self._assignment is None else self._assignment.engine
 
     @property
-    def has_duty(self) -> bool:
-        return self._duty is not None
+    def is_in_unit(self) -> bool:
+        return self._assignment is not None
 
     @property
-    def warm_cache(self) -> bool:
-        """Whether the cache was filled before the engine came to lead."""
-        return self._duty is not None and self._duty.warm_cache
+    def has_warm_cache(self) -> bool:
+        """Whether the cache was filled before the engine leads."""
+        return self._assignment is not None and self._assignment.has_warm_cache
 
-    def claimed(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
-        """Take the state directory, and where this engine leads a unit the unit's book before it."""
+    # -- start and end ---------------------------------------------------------------------------
+
+    def start(
+        self,
+        program: Program,
+        fence: Fence | None,
+        buckets: int,
+        *,
+        drops_state: bool = False,
+        on_phase: Callable[[str], None] = lambda _: None,
+    ) -> OpenLogs:
+        """Claim the state directory, continue with its state, recover after a loss, and start the logs.
+
+        On failure: the directory is released again.
+        """
+        facts = self.claim(program, fence, drops_state=drops_state)
+        try:
+            program.start(follows=not self.is_leader, fenced_directory=self.state.fenced_directory)
+            continue_state(
+                self.state, facts, program, leads=self.is_leader, drops_state=drops_state, on_phase=on_phase
+            )
+            if self.is_leader:
+                self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
+            self.logs = OpenLogs(self.state, facts, buckets, leads=self.is_leader)
+            applied = self.applied_commands()
+            # the program starts the logs of newer commands itself: a failure there may cost one job alone
+            if self.is_leader and program.commands == applied:
+                self.logs.start(program.epochs.plan(applied))  # reports a wrong path before Spark starts
+            program.open(facts["id"], self.logs.start_one, applied)
+        except BaseException:
+            self.close(program)
+            raise
+        return self.logs
+
+    def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
+        """Claim the state directory and, to lead a unit, the unit's epoch records before it."""
         generation = None if fence is None else fence.generation
-        follows = None if self._duty is None else self._duty.follows
-        if follows is None:
-            self.decides.set()
-            if self.state.shared_records is not None and generation is not None:
-                self.state.shared_records.take_over(generation)
-                self.state.shared_records.write_code(program.code)
+        if self._leader is None:
+            self.is_leader = True
+            if generation is not None:
+                self._claim_records(generation, program)
         else:
             if self.state.shared_records is not None:
-                check_replica(program.code, self.state.shared_records.read_code(follows.generation()))
-            self._waits = program.epochs.isolates_failures
-            self.delivery.generation = follows.generation
-            if self._duty is not None and self._duty.holds:
+                check_replica(program.code, self.state.shared_records.read_code(self._leader.generation()))
+            self._isolates_failures = program.epochs.isolates_failures
+            self.delivery.generation = self._leader.generation
+            if self._assignment is not None and self._assignment.holds_rows:
                 self.delivery.hold()
         facts = self.state.claim(
             program.fingerprint,
@@ -87,80 +164,99 @@ class Seat:
             use=None if program.app_plan is None else program.app_plan.identities,
         )
         try:
-            if self._duty is not None:
-                self._back_to_whole()
+            if self.is_in_unit:
+                self._roll_back_damaged_manifest()
         except PenstockError:
             self.state.release()
             raise
         return facts
 
-    def come_back(self, program: Program) -> RecoveryActions:
-        """Make ready for the epochs to come, once the program has begun: what becomes of those after a loss."""
-        if self._duty is None or self._duty.follows is None:
-            self.recovery = recover(self.state, program, self._semantics, at_hand=self.warm_cache)
-        return self.recovery.actions
+    def _claim_records(self, generation: int, program: Program) -> None:
+        if self.state.shared_records is not None:
+            self.state.shared_records.take_over(generation)
+            self.state.shared_records.write_code(program.code)
 
-    def _back_to_whole(self) -> None:
-        """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
+    def _roll_back_damaged_manifest(self) -> None:
+        """Go back to the manifest before a damaged newest one. In a unit nobody is there to decide this, and all epochs
+        are recorded."""
         try:
             self.state.manifests.latest()
         except InternalError:
             roll_back(self.state)
 
-    def taken(self) -> int:
-        """How many commands are taken in by recorded epochs; for one that follows, by those it has done."""
-        if self.decides.is_set():
+    def close(self, program: Program) -> None:
+        """Stop the logs, close the program and release the state directory."""
+        with contextlib.suppress(PenstockError):
+            for scan in program.epochs.plan(program.commands).scans.values():
+                scan.stream.log.stopped()
+        program.close()
+        self.state.release()
+
+    # -- epochs ----------------------------------------------------------------------------------
+
+    def applied_commands(self) -> int:
+        """How many commands the recorded epochs apply; in a follower, the epochs that it has executed."""
+        if self.is_leader:
             return self.state.records.last_commands()
-        done = self.state.records.read_end(self.state.manifests.latest().epoch)
-        return 0 if done is None else done.commands
+        end = self.state.records.read_end(self.state.manifests.latest().epoch)
+        return 0 if end is None else end.commands
 
     def recorded_end(self, epoch: int) -> Offset | None:
-        """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
-        fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
+        """The end of an epoch if it is recorded and may be executed here.
+
+        The leader alone decides which jobs fail in an epoch. So where a job may fail alone, a follower waits until the
+        leader has committed the epoch.
+        """
         end = self.state.records.read_end(epoch)
-        if end is None or self.decides.is_set() or epoch <= self.committed or not self._waits(end.commands):
+        if (
+            end is None
+            or self.is_leader
+            or epoch <= self.leader_committed
+            or not self._isolates_failures(end.commands)
+        ):
             return end
-        records = self.state.shared_records  # whoever records an epoch has committed the one before
+        records = self.state.shared_records  # an engine that records an epoch has committed the one before
         return end if records is not None and records.has(epoch + 1) else None
 
-    def promoted(self, fence: Fence, program: Program) -> None:
-        """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
-        self.state.take_over(fence.generation)
-        if self.state.shared_records is not None:
-            self.state.shared_records.take_over(fence.generation)
-            self.state.shared_records.write_code(program.code)
-        self.delivery.generation = lambda: self.state.generation
-        self.delivery.release()
-        if self.logs is not None:
-            self.logs.lead(program.epochs.plan(program.commands), self._remembered())
-        program.lead(self.state.records.last_commands())
-
-    def _remembered(self) -> Mapping[str, Any]:
-        """What the one that was followed remembers of the logs; nothing where its directory is lost with it."""
-        if self._duty is not None and self._duty.follows is not None:
-            with contextlib.suppress(PenstockError, OSError):
-                return self._duty.follows.logs()
-        return {}
-
     def follow(self, program: Program, epoch: int, commands: int) -> None:
-        """Before an epoch that another has recorded: know the commands it takes in, and read the logs as that one did:
-        with each leader a new life of theirs may have begun."""
-        if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
+        """Before an epoch that another engine has recorded: apply its commands, and read the logs as that engine does.
+        Each leader may have started the logs again."""
+        if self.is_leader or self._leader is None or self.logs is None:
             return
         program.follow_commands(commands)
         plan, record = program.epochs.plan(commands), self.state.records.read(epoch)
-        recorded = 0 if record is None else record.generation
-        if recorded != self._followed_generation and self.state.shared_records is not None:
-            check_replica(program.code, self.state.shared_records.read_code(recorded))
-        if recorded != self._followed_generation or self.logs.lacks(plan):
-            self.logs.follow(plan, self._duty.follows.logs())
-            self._followed_generation = recorded
+        generation = 0 if record is None else record.generation
+        is_new_leader = generation != self._followed_generation
+        if is_new_leader and self.state.shared_records is not None:
+            check_replica(program.code, self.state.shared_records.read_code(generation))
+        if is_new_leader or self.logs.lacks(plan):
+            self.logs.follow(plan, self._leader.log_memory())
+            self._followed_generation = generation
 
-    def came_on(self, report: EpochReport) -> None:
-        """Told every epoch: counts what the coming back repeats, and writes it down once that is over."""
-        if self._came_on:
+    def count_recovered(self, report: EpochReport) -> None:
+        """Count what the recovery repeats or loses in an epoch; when it is over, append it to the recovery log. To be
+        called with every epoch."""
+        if self._is_recovery_reported:
             return
         self.recovery.count(report)
-        self._came_on = self.recovery.is_over or not self.recovery.has_epochs
+        self._is_recovery_reported = self.recovery.is_over or not self.recovery.has_epochs
         if self.recovery.has_epochs and self.recovery.is_over:
             self.recovery.append_to_log(self.state)
+
+    def promote(self, fence: Fence, program: Program) -> None:
+        """Claim the directory, the unit's epoch records and the sinks as the leader, and deliver the rows held back.
+        The caller sets `is_leader` when all is done."""
+        self.state.take_over(fence.generation)
+        self._claim_records(fence.generation, program)
+        self.delivery.generation = lambda: self.state.generation
+        self.delivery.release()
+        if self.logs is not None:
+            self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
+        program.lead(self.state.records.last_commands())
+
+    def _leader_log_memory(self) -> Mapping[str, Any]:
+        """What the logs of the former leader remember; nothing if its directory is lost with it."""
+        if self._leader is not None:
+            with contextlib.suppress(PenstockError, OSError):
+                return self._leader.log_memory()
+        return {}

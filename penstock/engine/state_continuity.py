@@ -1,10 +1,9 @@
-"""Continue with the state in a directory: translate its ids, check its forms, and refuse to lose any of it silently.
+"""Continues with the state in a directory: translates its ids, checks its forms, and refuses to lose any silently.
 
-Receives a state directory that is taken and a program that has begun; leaves the directory so that its newest manifest
-is the state of the program's plan.
+Afterwards the newest manifest is the state of the program's plan.
 
-Guarantees: state that the plan has no use for is refused, unless a command dropped it or `drops_state` says so; then it
-is named in the log and in penstock.json, and manifests up to now count without it.
+Guarantees: state that the plan does not use is refused, unless a command dropped it or `drops_state` is set. Then the
+log and penstock.json name it, and manifests up to now count without it.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ def continue_state(
     *,
     leads: bool = True,
     drops_state: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    on_phase: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Continue with the newest manifest as the state of a program; `tell` is called with what becomes of each state
-    where the program has changed."""
+    """Continue with the newest manifest as the state of a started program. If the query has changed, `on_phase`
+    receives what becomes of each state."""
     before, same_query = dict(facts), facts["query"] == program.fingerprint
     newest = state.manifests.latest()
     plan = None if newest.epoch < 0 else _plan_of(state, newest.epoch, program, leads)
     if plan is not None:
-        found = state.continue_as(
+        continued = state.continue_as(
             facts,
             plan.identities,
             plan.former_ids,
             same_query=same_query,
             drops_state=drops_state,
         )
-        if found.dropped or not same_query:
-            told = f"the query has changed: of its state {found.describe()}"
-            _LOG.warning(told)
-            tell(told)
+        if continued.dropped or not same_query:
+            text = f"the query has changed: of its state {continued.describe()}"
+            _LOG.warning(text)
+            on_phase(text)
     if program.app_plan is not None:
-        if not same_query:  # what the sinks have of recorded epochs is the former query's
+        if not same_query:  # the sinks have results of the former query for the recorded epochs
             facts["former_query_upto"] = state.former_query_last_epoch = state.records.newest_epoch()
         facts |= {"query": program.fingerprint, "summary": program.summary}
     if facts != before:
@@ -56,8 +55,8 @@ def continue_state(
 
 
 def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -> Plan | None:
-    """The plan that the state after an epoch is that of; None where who follows cannot know it any more: the gather
-    still lets nothing go that nobody dropped."""
+    """The plan of the state after an epoch. None where a follower cannot know it any more: the gather still refuses to
+    drop state that no command dropped."""
     try:
         end = state.records.read_end(epoch)
         commands = 0 if end is None else end.commands

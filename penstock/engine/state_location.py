@@ -1,6 +1,6 @@
-"""Where an engine's tasks find its state on this host: runs, cache, and the memory of runs that are not durable yet.
+"""Decides where an engine's tasks find its state on this host: runs, cache, spill directory, and runs in memory.
 
-Receives an engine's seat and settings; hands a place that is made ready, and cleared at the end.
+`prepare_state_location` empties the places before the first epoch, `clear_state_location` after the last.
 """
 
 from __future__ import annotations
@@ -10,67 +10,68 @@ import os
 import shutil
 from pathlib import Path
 
-from penstock.engine.role import Seat
+from penstock.engine.role import EngineRole
 from penstock.epoch.task import StateLocation
 from penstock.settings import Settings, in_memory, on_one_host
 from penstock.state.cache import HostCache, default_cache_root
 from penstock.state.directory import StateDirectory
 
 
-def housed(seat: Seat, settings: Settings, master: str) -> StateLocation:
-    """The place of an engine, with nothing in it but what it has filled the cache with before it leads."""
-    place = state_place(
-        seat.state,
+def prepare_state_location(role: EngineRole, settings: Settings, master: str) -> StateLocation:
+    """The location for an engine, empty but for the cache that the engine itself filled before it leads."""
+    location = state_location(
+        role.state,
         settings.cache_root,
         settings.cache_bytes,
         one_host=on_one_host(master),
-        # executors may be on hosts of their own; where they share one, they come and go alone
-        apart=not master.startswith("local"),
-        owner=seat.owner,
+        # executors may be on hosts of their own; where they share a host, they come and go one by one
+        cache_per_executor=not master.startswith("local"),
+        owner=role.cache_owner,
         in_memory=in_memory(settings),
     )
-    if place.memory is not None:
-        shutil.rmtree(
-            place.memory, ignore_errors=True
-        )  # a loss is a loss, also where the host has outlived it
-    for directory in _directories(place):
+    if location.memory is not None:
+        # the same after every loss, whether the host survived it or not
+        shutil.rmtree(location.memory, ignore_errors=True)
+    for directory in _directories(location):
         cache = HostCache(directory, 0)
-        if not seat.warm_cache:
-            cache.clear()  # what an earlier life has left may be incomplete
+        if not role.has_warm_cache:
+            cache.clear()  # what an earlier process left may be incomplete
         cache.claim()
-    return place
+    return location
 
 
-def vacated(place: StateLocation) -> None:
-    """Leave nothing behind."""
-    for directory in _directories(place):
+def clear_state_location(location: StateLocation) -> None:
+    """Remove everything that is not in the state directory."""
+    for directory in _directories(location):
         HostCache(directory, 0).clear()
 
 
-def _directories(place: StateLocation) -> set[Path]:
-    found = set() if place.cache is None else {Path(place.cache)}
-    return found if place.memory is None else {*found, Path(place.memory).parent}
+def _directories(location: StateLocation) -> set[Path]:
+    directories = set() if location.cache is None else {Path(location.cache)}
+    return directories if location.memory is None else {*directories, Path(location.memory).parent}
 
 
-def state_place(
+def state_location(
     state: StateDirectory,
     cache_root: Path | None,
     cache_bytes: int,
     *,
     one_host: bool = False,
-    apart: bool = False,
+    cache_per_executor: bool = False,
     owner: str = "",
     in_memory: bool = False,
 ) -> StateLocation:
-    """Where tasks find the runs of a state directory and, on one host, the frames on their way.
+    """Where tasks find the runs of a state directory and, if all run on one host, large frames on their way.
 
-    `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
-    (`owner`) which fills it before it leads: a paused engine that wakes would clear away what another works with.
-    `in_memory`: new runs stay in the host's memory until a manifest is made durable.
+    The host's part has the name of this generation, or of the engine (`owner`) that fills it before it leads: a paused
+    engine that wakes would otherwise clear what another uses.
+    `in_memory`: new runs stay in the host's memory until a manifest is durable.
     """
-    place = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
-    name = f"{place}-{owner or state.generation}"
+    digest = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    name = f"{digest}-{owner or state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
-    shelf = f"{cache}/shelf" if cache is not None and one_host else None
+    spill_directory = f"{cache}/spill" if cache is not None and one_host else None
     memory = str((cache_root or default_cache_root()) / name / "runs") if in_memory else None
-    return StateLocation(str(state.runs.resolve()), cache, cache_bytes, shelf, apart, memory)
+    return StateLocation(
+        str(state.runs.resolve()), cache, cache_bytes, spill_directory, cache_per_executor, memory
+    )

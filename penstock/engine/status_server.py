@@ -88,7 +88,7 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
         "backlog": {} if engine.admission is None else dict(engine.admission.backlog),
         "maps_version": None if engine.maps is None else engine.maps.version,
     }
-    if (back := engine.seat.recovery).has_epochs:
+    if (back := engine.role.recovery).has_epochs:
         said["recovery"] = {"semantics": str(back.semantics), "over": back.is_over, **back.outcome()}
         said["recovery"]["jobs"] = back.by_job(SHOWN_JOBS)
     if latest is not None:

@@ -191,7 +191,7 @@ class _Recovery:
             outcome.lost_events = progress.counters.get("events", 0) - before.counters.get("events", 0)
         outcome.lost_epochs = last - before.epoch
         outcome.lost_units = sum(sum(units.values()) for units in outcome.units.values())
-        with_state = self.plan(last, self.last_plan.recoveries.keys()).rested
+        with_state = self.plan(last, self.last_plan.recoveries.keys()).idle_outputs
         for epoch, record in self.records.items():
             # a later record shows that the sinks have the epoch
             is_delivered = record.checkpoint_interval is not None and epoch < last
@@ -211,7 +211,7 @@ class _Recovery:
         """The manifest without the state of outputs that lose theirs, as far as it is their own."""
         last = self.outcome.recorded_epoch
         names = self.outcome.actions.outputs_to_reset(self.last_plan)
-        own = self.plan(last, names).rested if names else names
+        own = self.plan(last, names).idle_outputs if names else names
         if not own:
             return manifest
         commands = self.records[last].commands

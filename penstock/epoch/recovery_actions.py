@@ -4,7 +4,7 @@ It depends on the recovery semantics of the engine and of the outputs. For every
 outputs that skip it, and the rows that sinks receive.
 
 State that outputs share follows the strictest of them: where all may lose events no epoch is repeated. Else all epochs
-are, and only the state that an output has for itself gets no events (`Plan.rested`).
+are, and only the state that an output has for itself gets no events (`Plan.idle_outputs`).
 """
 
 from __future__ import annotations

@@ -26,23 +26,22 @@ import polars as pl
 from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint import Checkpoints
 from penstock.epoch.delivery import Delivery
+from penstock.epoch.execution import Execution
 from penstock.epoch.gather import EpochResult, gather_epoch
 from penstock.epoch.job_failures import JobsFailed, JobShares
 from penstock.epoch.kill_points import reached
 from penstock.epoch.migration import MapChange, MigrationResult, Migrations
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.recovery_actions import (
-    DeliveryPlan,
     RecoveryActions,
     keep_last_results,
     plan_delivery,
 )
 from penstock.epoch.rehearsal import rehearsal_task, smallest_spans
 from penstock.epoch.report import EpochReport
-from penstock.epoch.skipped_partitions import late_starts, newly_skipped, skipped_rows
+from penstock.epoch.skipped_partitions import skipped_rows
 from penstock.epoch.stages import Stages, share_spans
 from penstock.epoch.task import EpochTask, StateLocation
-from penstock.epoch.task_work import list_tasks, sum_stage_work
 from penstock.epoch.watermark import add_partitions
 from penstock.errors import InternalError
 from penstock.logs.contract import Span
@@ -98,32 +97,6 @@ class RunnerSettings:
     #: how much of epochs each job may take
     job_shares: JobShares = field(default_factory=lambda: JobShares(0.0, 1.0))
     checkpoint_every: int = 1
-
-
-@dataclass(frozen=True)
-class _Execution:
-    """An epoch under way, after its stages."""
-
-    record: EpochRecord
-    plan: Plan
-    result: EpochResult
-    delivery: DeliveryPlan
-    #: whether it was recorded before; and whether the sinks are known to have it
-    replayed: bool
-    already_delivered: bool
-    needs_replay: bool
-    #: the outputs that skip it
-    skipped: frozenset[str]
-    started: float
-
-    @property
-    def epoch(self) -> int:
-        return self.record.end.epoch
-
-    @property
-    def delivery_skipped(self) -> bool:
-        """Whether sinks have it and receive nothing again."""
-        return self.already_delivered and not self.delivery.redelivers
 
 
 class EpochRunner:
@@ -221,16 +194,18 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
-        execution = self._execute(epoch, start, end, started)
+        execution = self._execute(epoch, start, end)
         reached("gathered", epoch)
         repeated_rows = self._deliver(execution)
         reached("delivered", epoch)
         self._commit(execution)
         reached("committed", epoch)
         self._pause_expensive_jobs(execution, time.perf_counter() - started)
-        return self._report(execution, repeated_rows)
+        seconds = time.perf_counter() - started
+        migration = self._migrations.finish_epoch(seconds, execution.watermark)
+        return execution.report(repeated_rows, self.checkpoints, migration, seconds)
 
-    def _execute(self, epoch: int, start: Offset, end: Offset, started: float) -> _Execution:
+    def _execute(self, epoch: int, start: Offset, end: Offset) -> Execution:
         """Record an epoch and execute its stages."""
         plan = self._program.epochs.plan(end.commands, self._program.epochs.failures(epoch, end.commands))
         maps = self._migrations.start_epoch(epoch, plan, self.manifest)
@@ -259,7 +234,7 @@ class EpochRunner:
         suspended = self._recovery.suspended_outputs(epoch, plan)
         executed_plan, result = self._run_stages(epoch, record, maps, suspended)
         delivery = plan_delivery(result.rows, self._recovery, plan, skipped, already_delivered)
-        return _Execution(
+        return Execution(
             record,
             executed_plan,
             result,
@@ -268,7 +243,6 @@ class EpochRunner:
             already_delivered=already_delivered,
             needs_replay=needs_replay,
             skipped=skipped,
-            started=started,
         )
 
     def _new_record(self, start: Offset, end: Offset, maps: BucketMaps, *, needs_replay: bool) -> EpochRecord:
@@ -342,7 +316,7 @@ class EpochRunner:
             unused_runs=self._unused_runs,
         )
 
-    def _deliver(self, execution: _Execution) -> Mapping[str, int]:
+    def _deliver(self, execution: Execution) -> Mapping[str, int]:
         """Deliver an epoch, unless the sinks have it; returns the rows that they have taken once more, by output."""
         self._check_fence()
         record, delivery = execution.record, execution.delivery
@@ -357,7 +331,7 @@ class EpochRunner:
         )
         return taken if execution.already_delivered else {}
 
-    def _commit(self, execution: _Execution) -> None:
+    def _commit(self, execution: Execution) -> None:
         """Commit the state after an epoch."""
         self._check_fence()
         skipped = execution.skipped
@@ -367,7 +341,7 @@ class EpochRunner:
             self.checkpoints.checkpoint()
         self._drop_cached(self._unused_runs)
 
-    def _pause_expensive_jobs(self, execution: _Execution, seconds: float) -> None:
+    def _pause_expensive_jobs(self, execution: Execution, seconds: float) -> None:
         """Pause jobs that take more than their share. Measurements differ when an epoch is repeated; the decision is a
         command, which does not."""
         outputs = execution.plan.outputs.values()
@@ -375,53 +349,6 @@ class EpochRunner:
         self.shares, errors = self.shares.after(execution.result.job_seconds(), seconds, names)
         if errors:
             self._program.epochs.pause_jobs(execution.record.commands, errors)
-
-    def _report(self, execution: _Execution, repeated_rows: Mapping[str, int]) -> EpochReport:
-        record, plan, result = execution.record, execution.plan, execution.result
-        units: dict[str, int] = {}
-        for stream, span in record.spans:
-            log = plan.scans[stream].stream.log if stream in plan.scans else None
-            read = log.units(span.partition, span.start, span.end) if log else span.end - span.start
-            units[stream] = units.get(stream, 0) + read
-        watermarks = {name: stream.watermark for name, stream in result.manifest.streams.items()}
-        watermark = min((mark for mark in watermarks.values() if mark is not None), default=None)
-        seconds = time.perf_counter() - execution.started
-        is_durable = self.checkpoints.durable_epoch == execution.epoch
-        return EpochReport(
-            epoch=execution.epoch,
-            events=result.count("events"),
-            bytes=result.count("bytes"),
-            late=result.count("late"),
-            bad=result.count("bad"),
-            seconds=seconds,
-            stage_seconds=result.stage_seconds(),
-            units=units,
-            watermark=watermark,
-            watermarks=watermarks,
-            pending=result.pending,
-            state_bytes=result.manifest.state_bytes(),
-            rows={name: rows for name, rows in result.rows.items() if name not in execution.skipped},
-            replayed=execution.replayed,
-            already_delivered=execution.already_delivered,
-            delivery_skipped=execution.delivery_skipped,
-            redelivered=execution.delivery.redelivers,
-            repeated_rows=repeated_rows,
-            withheld_rows=execution.delivery.withheld_rows,
-            suspended=plan.rested,
-            needs_replay=execution.needs_replay,
-            durable_epoch=self.checkpoints.durable_epoch,
-            run_bytes=result.run_bytes(),
-            checkpoint_bytes=self.checkpoints.copied_bytes if is_durable else 0,
-            manifest_cpu_seconds=self.checkpoints.cpu_seconds,
-            oldest=result.oldest,
-            newest=result.newest,
-            committed_at=time.time(),
-            tasks=list_tasks(result.reports),
-            work=sum_stage_work(result.slices, plan, result.maps, result.manifest.collections),
-            maps=result.maps,
-            migration=self._migrations.finish_epoch(seconds, watermark),
-            skipped_partitions=len(newly_skipped(record.start, record.end)) + len(late_starts(record.end)),
-        )
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs that nobody needs; have logs and the program forget

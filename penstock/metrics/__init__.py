@@ -1,7 +1,7 @@
 """Metrics: each declared once with kind, unit, labels and meaning; a registry of their values; one Prometheus exporter.
 
-`fold_epoch` is the one fold from an epoch's report to the registry; `facts` takes in what an engine, a service, an HA
-unit, a gateway and an agent report about themselves. Only the standard library is imported: agents use it too.
+`fold_epoch` is the one fold from an epoch's report to the registry; `facts` sets gauges from what an engine, a service,
+an HA unit, a gateway and an agent report about themselves. Only the standard library is imported: agents use it too.
 """
 
 from penstock.metrics.declared import METRICS

@@ -1,6 +1,6 @@
-"""Folds what an epoch did into a registry. Every number that is counted over epochs is counted here, once.
+"""Folds the numbers of an epoch into a registry. Every number that is counted over epochs is counted here, once.
 
-Receives the figures of an epoch, as its report gives them and as JSON carries them to another process.
+The numbers come from the epoch's report, or as JSON from another process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MOST_MICROS = 250_000_000_000_000_000
 
 @dataclass(frozen=True)
 class StageMetrics:
-    """What a stage did in an epoch: rows that it received, the bytes they were exchanged in, its task time, and how
-    long its slowest task took."""
+    """A stage in an epoch: rows received, the bytes they were exchanged in, task time, and the time of its slowest
+    task."""
 
     rows: int = 0
     bytes: int = 0
@@ -71,12 +71,12 @@ class EpochMetrics:
         return newest, oldest
 
     def to_plain(self) -> dict[str, Any]:
-        """The figures as JSON takes them."""
+        """The numbers as JSON takes them."""
         return asdict(self)
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> EpochMetrics:
-        """The figures that JSON carried, as far as this version knows them."""
+        """The numbers from JSON, as far as this version knows them."""
         known = {name: plain[name] for name in EpochMetrics.__dataclass_fields__ if name in plain}
         known["stages"] = {name: StageMetrics(**one) for name, one in plain.get("stages", {}).items()}
         known["executors"] = {name: (one[0], one[1]) for name, one in plain.get("executors", {}).items()}
@@ -84,7 +84,7 @@ class EpochMetrics:
 
 
 def fold_epoch(registry: Registry, epoch: EpochMetrics) -> None:
-    """Take in an epoch."""
+    """Add an epoch to a registry."""
     registry.set(m.EPOCH, epoch.epoch)
     registry.set(m.DURABLE_EPOCH, epoch.durable_epoch)
     registry.set(m.STATE_BYTES, epoch.state_bytes)
@@ -123,7 +123,7 @@ def _instant(micros: int | None) -> float | None:
 
 
 def _fold_latency(registry: Registry, epoch: EpochMetrics) -> None:
-    """An epoch's events are taken as spread evenly from its newest to its oldest."""
+    """Add the latency of an epoch's events, as if spread evenly from its newest to its oldest."""
     newest, oldest = epoch.ages
     if newest is not None and oldest is not None and epoch.events and newest <= REPLAY_SECONDS:
         least = max(newest, 0.0)

@@ -1,6 +1,6 @@
 """Sets metrics from what an engine, a service, an HA unit, a gateway or an agent reports about itself as JSON.
 
-Receives these facts; sets the gauges of a registry. What is gone from the facts is gone from the registry.
+Values that are no longer reported leave the registry.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exports registries in Prometheus' text format (0.0.4).
 
-Receives registries; returns text with HELP and TYPE of every metric that has a value. A metric that was renamed is
+The text has HELP and TYPE of every metric that has a value. A metric that was renamed is
 exported under its former names as well.
 """
 

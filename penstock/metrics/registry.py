@@ -1,6 +1,4 @@
-"""Declares what a metric is, and holds the values of metrics by their labels. From any thread.
-
-Receives increments, values and observations; returns samples, in the order in which metrics are declared.
+"""Defines what a metric is, and holds the values of metrics by their labels. From any thread.
 
 Guarantees: a counter never decreases; a value has exactly the labels that its metric declares.
 """
@@ -70,9 +68,9 @@ class Registry:
     def add(self, metric: Metric, amount: float, *labels: str) -> None:
         """Increase a counter."""
         if metric.kind != "counter" or amount < 0:
-            raise _misused(metric, f"is a {metric.kind} and cannot be increased by {amount}")
+            raise _misuse_error(metric, f"is a {metric.kind} and cannot be increased by {amount}")
         with self._lock:
-            values = self._of(metric, labels)
+            values = self._values_of(metric, labels)
             before = values.get(labels, 0)
             assert not isinstance(before, Histogram)
             values[labels] = before + amount
@@ -80,9 +78,9 @@ class Registry:
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """Set a gauge; or a counter that is counted elsewhere."""
         if metric.kind == "histogram":
-            raise _misused(metric, "is a histogram and cannot be set")
+            raise _misuse_error(metric, "is a histogram and cannot be set")
         with self._lock:
-            self._of(metric, labels)[labels] = value
+            self._values_of(metric, labels)[labels] = value
 
     def observe(self, metric: Metric, value: float, *labels: str, times: float = 1) -> None:
         """Add observations of one value to a histogram."""
@@ -93,9 +91,9 @@ class Registry:
     ) -> None:
         """Add observations that are spread evenly between two values."""
         if metric.kind != "histogram":
-            raise _misused(metric, f"is a {metric.kind} and observes nothing")
+            raise _misuse_error(metric, f"is a {metric.kind} and observes nothing")
         with self._lock:
-            values = self._of(metric, labels)
+            values = self._values_of(metric, labels)
             found = values.setdefault(labels, Histogram([0] * (len(metric.bounds) + 1)))
             assert isinstance(found, Histogram)
             found.sum += times * (least + most) / 2
@@ -111,7 +109,7 @@ class Registry:
         """Set all values of a metric; what is None, or not among them, goes."""
         known = [(labels, value) for labels, value in values if value is not None]
         with self._lock:
-            found = self._of(metric, *(labels for labels, _ in known))
+            found = self._values_of(metric, *(labels for labels, _ in known))
             found.clear()
             found.update(known)
 
@@ -152,12 +150,12 @@ class Registry:
                 if values
             ]
 
-    def _of(self, metric: Metric, *all_labels: Labels) -> dict[Labels, Value]:
+    def _values_of(self, metric: Metric, *all_labels: Labels) -> dict[Labels, Value]:
         for labels in all_labels:
             if len(labels) != len(metric.labels):
-                raise _misused(metric, f"has the labels {metric.labels}, not {labels}")
+                raise _misuse_error(metric, f"has the labels {metric.labels}, not {labels}")
         return self._values.setdefault(metric, {})
 
 
-def _misused(metric: Metric, why: str) -> InternalError:
+def _misuse_error(metric: Metric, why: str) -> InternalError:
     return InternalError("METRIC_MISUSED", f"{metric.name} {why}")

@@ -32,7 +32,7 @@ class Forms:
         return plan
 
 
-def forms(app: App, prefix: str = "") -> Forms:
+def compile_forms(app: App, prefix: str = "") -> Forms:
     """Every form of an application; `prefix` is put before the names of its sub-queries."""
     optimised = app
     for rule in rules.LOGICAL:
@@ -40,12 +40,12 @@ def forms(app: App, prefix: str = "") -> Forms:
     return Forms(app, optimised, prefix)
 
 
-def compiled(app: App) -> Plan:
+def compile_app(app: App) -> Plan:
     """The physical plan of an application, which runs by itself."""
-    return forms_alone(app).plan
+    return compile_standalone(app).plan
 
 
-def forms_alone(app: App) -> Forms:
+def compile_standalone(app: App) -> Forms:
     """Every form of an application that runs by itself: it cannot read jobs."""
     for node in nodes_of(app):
         if isinstance(node, FromJob | Previous):
@@ -55,4 +55,4 @@ def forms_alone(app: App) -> Forms:
                 where=str(node.origin),
                 hint="Run it beside that job, with `penstock deploy`, or use the stream that the job emits.",
             )
-    return forms(app)
+    return compile_forms(app)

@@ -16,7 +16,7 @@ from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
 from penstock.origin import Origin
 from penstock.query import logical
-from penstock.query.compile import forms
+from penstock.query.compile import compile_forms
 from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
@@ -41,7 +41,7 @@ def resolve_form(name: str) -> str:
 
 def explain_app(app: logical.App) -> dict[str, str]:
     """The text of every form, by its name."""
-    compiled = forms(app)
+    compiled = compile_forms(app)
     return {
         "as written": _explain_as_written(app),
         "logical": _explain_logical(app),

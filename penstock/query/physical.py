@@ -114,7 +114,7 @@ class Plan:
     #: None: an application, whose plan never changes
     jobs: JobsPlan | None = None
     #: outputs with state of their own that gets no events in this plan
-    rested: frozenset[str] = frozenset()
+    idle_outputs: frozenset[str] = frozenset()
     #: jobs that should rest, but whose rows are needed by others that should not
     needed: frozenset[str] = frozenset()
     #: jobs that are paused or failed and keep their state, with the recovery that each declares

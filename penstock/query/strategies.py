@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import UserError
-from penstock.query.compile import forms
+from penstock.query.compile import compile_forms
 from penstock.query.logical import App, Branch, Stateful, StatelessNode, Union, nodes_of
 
 
@@ -67,7 +67,7 @@ def count_operators(app: App) -> tuple[int, int]:
 
     A top-k at the end needs none: the driver ranks the few best rows of all slices.
     """
-    optimised = forms(app).optimised
+    optimised = compile_forms(app).optimised
     nodes = [
         node
         for node in nodes_of(optimised)
@@ -92,7 +92,7 @@ def compare_strategies(app: App, cluster: Cluster) -> str:
             f"{strategy.name:20}{strategy.subclusters:>12}{strategy.fan_out:>10,.0f}{strategy.hops:>6}"
             f"{strategy.cost:>14,.0f}  {strategy.unit}{used}"
         )
-    edges = forms(app).plan.edges
+    edges = compile_forms(app).plan.edges
     exchanged = len({edge.target for edge in edges if edge.target.stage is not None and not edge.forward})
     if exchanged < stateful:
         lines += [

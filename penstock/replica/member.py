@@ -22,11 +22,11 @@ from typing import Any
 from penstock.catalogue.program import Program
 from penstock.coordination.lease import Lease
 from penstock.engine.code_check import check_replica
-from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.recent_epochs import Recent
+from penstock.engine.role import Assignment, FollowedLeader
 from penstock.engine.status_server import StatusServer
 from penstock.epoch.report import RunSummary
 from penstock.epoch.runner import EpochReport
@@ -174,8 +174,8 @@ class EngineMember:
         """Lead on the directory in force."""
         directory = Path(self._unit.record().directory)
         warm = self._voice.me.directory == str(directory) and self._voice.me.cached_bytes > 0
-        duty = Duty(self._name, self._unit.shared_records, self._unit.root, warm_cache=warm)
-        engine = self._engine(directory, duty, lease)
+        assignment = Assignment(self._name, self._unit.shared_records, self._unit.root, has_warm_cache=warm)
+        engine = self._engine(directory, assignment, lease)
         self._lease = lease
         self._installed(lease, engine, time.time())
         self._ended(self._watched(engine), engine)
@@ -199,9 +199,9 @@ class EngineMember:
         self._say(phase="primary", directory=str(directory), reach={})
         self._tell(f"leads, generation {lease.generation}, on {directory}")
 
-    def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
+    def _engine(self, directory: Path, assignment: Assignment, lease: Lease | None) -> Engine:
         settings = replace(self._settings, state=directory, warm_up=self._cold)
-        return Engine(self._program(), settings, self._spark, lease, duty)
+        return Engine(self._program(), settings, self._spark, lease, assignment)
 
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> RunSummary:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""
@@ -239,7 +239,7 @@ class EngineMember:
 
         try:
             with self._serving:
-                return engine.run(partial(self._epoch, engine), tell=running)
+                return engine.run(partial(self._epoch, engine), on_phase=running)
         finally:
             over.set()
             thread.join(timeout=10)
@@ -269,7 +269,7 @@ class EngineMember:
         def resulted(record: UnitRecord) -> UnitRecord:
             figures = {} if wire is None else {"wire": wire}
             if first:
-                record, more = lead.resulted(record, report, engine.seat.recovery)
+                record, more = lead.resulted(record, report, engine.role.recovery)
                 figures |= more
             return record.add_measurements(**figures)
 
@@ -319,15 +319,15 @@ class EngineMember:
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)
             self._resync = False
-            duty = Duty(
+            assignment = Assignment(
                 self._name,
                 self._unit.shared_records,
                 self._unit.root,
-                follows=Leader.of(self._unit),
-                holds=self._unit.record().scheme is not Scheme.active_replication,
+                leader=FollowedLeader.of(self._unit),
+                holds_rows=self._unit.record().scheme is not Scheme.active_replication,
             )
-            engine = self._engine(own, duty, None)
-            engine.seat.committed = self._unit.find_committed()
+            engine = self._engine(own, assignment, None)
+            engine.role.leader_committed = self._unit.find_committed()
             reporter = Reporter(engine.program, self._unit.shared_records, self._say)
             try:
                 run = self._watched(engine, partial(self._beside, reporter))
@@ -359,7 +359,7 @@ class EngineMember:
             StateDirectory(Path(record.directory)).manifests.epochs(),
             self._unit.shared_records.epochs(),
         )
-        engine.seat.committed = self._unit.find_committed()
+        engine.role.leader_committed = self._unit.find_committed()
         primary = self._unit.primary(self._name)
         behind = primary.behind if primary is not None and primary.host == self._voice.me.host else None
         if (paused := pauses(self._voice.me.paused, behind)) != self._voice.me.paused:
@@ -375,7 +375,7 @@ class EngineMember:
         if (lease := self._acquired(engine.state.path)) is not None:
             self._promote(engine, lease)
             return
-        engine.delivery.drop_held(engine.seat.committed)
+        engine.delivery.drop_held(engine.role.leader_committed)
         if record.scheme is Scheme.active_replication:
             engine.delivery.release()
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.catalogue.program import Program
-from penstock.engine.state_location import state_place
+from penstock.engine.state_location import state_location
 from penstock.ha.schemes import SCHEMES
 from penstock.ha.standby_cache import StandbyCache
 from penstock.ha.unit import Unit, UnitRecord
@@ -69,10 +69,10 @@ class Standby:
 
     def _cache(self, directory: Path) -> HostCache | None:
         """The cache that the engine will have if it comes to lead on a directory."""
-        place = state_place(
+        location = state_location(
             StateDirectory(directory),
             self._settings.cache_root,
             self._settings.cache_bytes,
             owner=self._name,
         )
-        return None if place.cache is None else HostCache(Path(place.cache), place.cache_bytes)
+        return None if location.cache is None else HostCache(Path(location.cache), location.cache_bytes)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.catalogue.compiled_job import Compiled
-from penstock.catalogue.planner import group_of
+from penstock.catalogue.compiled_job import CompiledJob
+from penstock.catalogue.planner import template_group_id
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import describe_step
 from penstock.query.physical import Plan
@@ -34,21 +34,21 @@ class Rates:
         return len(self.units) <= 1
 
 
-def job_graph(job: Compiled, rates: Rates, sharing: Mapping[str, int]) -> Graph:
+def job_graph(job: CompiledJob, rates: Rates, sharing: Mapping[str, int]) -> Graph:
     """The graph of a job. `sharing`: how many jobs share each stage."""
     if job.plan is not None:
         return plan_graph(job.plan, job.name, rates)
-    template = job.standard
+    template = job.template
     assert template is not None
     stream = template.source.stream.name
     where = [f"where {_plain(condition)}" for condition in template.conditions]
-    where += [f"where {_plain(operand)} = {value!r}" for operand, value in template.equal]
+    where += [f"where {_plain(operand)} = {value!r}" for operand, value in template.equalities]
     nodes, edges = [_scan(stream, template.source.stream.log.describe(), rates)], []
     last = str(EdgeSource("scan", stream))
-    if template.aggregated is not None:
-        group = group_of(template)
-        what = ", ".join(aggregate.describe() for aggregate in template.aggregated.aggregates)
-        about = [what, f"over {template.aggregated.window.describe()}"]
+    if template.aggregation is not None:
+        group = template_group_id(template)
+        what = ", ".join(aggregate.describe() for aggregate in template.aggregation.aggregates)
+        about = [what, f"over {template.aggregation.window.describe()}"]
         nodes.append(_stage(group, "aggregate", about, rates, sharing.get(group, 1)))
         edges.append(
             _edge(

@@ -1,6 +1,4 @@
-"""The exchange: Spark's shuffle moves addressed byte strings from one stage's tasks to the next stage's.
-
-Receives an RDD of (slice, bytes); hands an RDD with one partition a slice that yields the bytes sent to it.
+"""Exchanges messages between slices: Spark's shuffle moves byte strings from one stage's tasks to the next stage's.
 
 It uses Spark's Python shuffle directly (the machinery under `RDD.partitionBy`) without pickling: the payloads
 are Arrow already, and the JVM only carries them. See docs/decisions/0002 for the measurement against
@@ -21,7 +19,7 @@ _LENGTH = struct.Struct("!i")
 
 
 class RawBytes(Serializer):
-    """Byte strings, each with its length before it; nothing is copied twice."""
+    """Serializes byte strings, each with its length before it; nothing is copied twice."""
 
     def dump_stream(self, iterator: Iterable[bytes], stream: IO[bytes]) -> None:
         for item in iterator:
@@ -43,7 +41,7 @@ class RawBytes(Serializer):
 
 
 def exchange(context: SparkContext, addressed: RDD[Any], slices: int) -> RDD[bytes]:
-    """Bring every (slice, bytes) to the task of its slice."""
+    """Send every (slice, bytes) to the task of its slice: an RDD with one partition for each slice."""
 
     def flat(_: int, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         for slice_, data in pairs:
@@ -54,5 +52,5 @@ def exchange(context: SparkContext, addressed: RDD[Any], slices: int) -> RDD[byt
     keyed._bypass_serializer = True
     jvm: Any = context._jvm
     pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
-    dealt = pairs.partitionBy(jvm.PythonPartitioner(slices, 0))
-    return RDD(jvm.PythonRDD.valueOfPair(dealt), context, RawBytes())
+    shuffled = pairs.partitionBy(jvm.PythonPartitioner(slices, 0))
+    return RDD(jvm.PythonRDD.valueOfPair(shuffled), context, RawBytes())

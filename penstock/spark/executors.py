@@ -1,8 +1,7 @@
-"""The executors of a running engine: who they are, more of them, fewer of them.
+"""Lists, requests and retires the executors of a running engine.
 
-Receives a Spark context; hands executors, and requests to Spark's own scheduler interface, which standalone,
-Kubernetes and YARN implement alike (`ExecutorAllocationClient`). A local master has no executors: it lists
-none and takes no requests.
+It uses Spark's own scheduler interface (`ExecutorAllocationClient`), which standalone, Kubernetes and YARN implement. A
+local master has no executors: it lists none and takes no requests.
 
 How Spark 4.3 behaves (found by experiment on standalone, docs/decisions/0012):
 - `requestTotalExecutors` sets a ceiling that stays. What is missing is started, in seconds; an executor that is
@@ -14,8 +13,8 @@ How Spark 4.3 behaves (found by experiment on standalone, docs/decisions/0012):
   it are gone: Spark repeats the tasks that made them if they are still wanted.
 - A standalone application gets an executor of every worker when it registers, whatever
   `spark.executor.instances` says, and `spark.cores.max` can never be raised again. The one thing that lets it
-  begin with fewer and grow is dynamic allocation's initial number; so that is set, and its thread, which would
-  decide against us, is stopped as soon as the context is up (`take_over`).
+  start with fewer and grow is dynamic allocation's initial number; so that is set, and its thread, which would
+  decide against us, is stopped as soon as the context is up (`stop_dynamic_allocation`).
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ class Executor:
 
 
 def initial_settings(settings: Settings) -> dict[str, str]:
-    """Spark settings with which an application on a cluster begins with the executors asked for."""
+    """Spark settings with which an application on a cluster starts with the requested executors."""
     cores = settings.executor_cores
     chosen = {"spark.decommission.enabled": "true"}
     if settings.executors is None:
         return chosen | ({} if cores is None else {"spark.executor.cores": str(cores)})
     if settings.executors < 1:
-        raise UserError("BAD_SETTING", "an engine on a cluster begins with one executor at least")
+        raise UserError("BAD_SETTING", "an engine on a cluster starts with one executor at least")
     chosen |= {"spark.executor.cores": str(cores or 1)}
     if not settings.master.startswith("spark://"):
         return chosen | {"spark.executor.instances": str(settings.executors)}
@@ -76,7 +75,7 @@ def initial_settings(settings: Settings) -> dict[str, str]:
 
 
 def stop_dynamic_allocation(context: SparkContext) -> None:
-    """Stop Spark's own deciding about executors: from here on they come and go by our requests."""
+    """Stop Spark's own decisions about executors: from here on they come and go by our requests."""
     manager = context._jsc.sc().executorAllocationManager()
     if manager.isDefined():
         manager.get().stop()
@@ -108,14 +107,14 @@ class Executors:
         return tuple(executor for executor in self.list() if not executor.leaving)
 
     def request(self, total: int) -> bool:
-        """Ask for so many executors in all; True when the cluster has taken note. They come later, if ever."""
+        """Request so many executors in all; True when the cluster has accepted that. They come later, if ever."""
         nowhere = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         return self.can_change and bool(self._spark.requestTotalExecutors(total, 0, nowhere))
 
     def retire(self, ids: Collection[str], *, at_once: bool = False) -> tuple[str, ...]:
-        """Let executors go and nobody take their place; returns those that will. `at_once` takes their tasks away.
+        """Retire executors without replacement; returns those that will go. `at_once` takes their tasks away.
 
-        What was requested and has not come is no longer asked for.
+        What was requested and has not come is no longer requested.
         """
         if not self.can_change or not ids:
             return ()
@@ -128,10 +127,10 @@ class Executors:
         reason = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
             "retired by Penstock", self._jvm.scala.Option.empty()
         )
-        asked = self._context._gateway.new_array(self._jvm.scala.Tuple2, len(ids))
+        retired = self._context._gateway.new_array(self._jvm.scala.Tuple2, len(ids))
         for at, id_ in enumerate(ids):
-            asked[at] = self._jvm.scala.Tuple2(id_, reason)
-        going = self._backend.decommissionExecutors(asked, True, False)
+            retired[at] = self._jvm.scala.Tuple2(id_, reason)
+        going = self._backend.decommissionExecutors(retired, True, False)
         return tuple(going.apply(at) for at in range(going.size()))
 
     def wait_for(self, total: int, deadline_seconds: float) -> bool:
@@ -143,22 +142,22 @@ class Executors:
         gone = set(ids)
         return _within(deadline_seconds, lambda: not gone & {executor.id for executor in self.list()})
 
-    def begin(self, total: int | None, deadline_seconds: float) -> None:
-        """Wait for the first executors: so many or, where nothing is said, all that the cluster gives.
+    def wait_for_first(self, total: int | None, deadline_seconds: float) -> None:
+        """Wait for the first executors: so many or, without a number, all that the cluster gives.
 
-        Where fewer come than asked for, the run begins with those; where none comes, that is an error. Those that
-        are too many (a session that was given, a cluster that gives all) are let go.
+        If fewer come than requested, the run starts with those; if none comes, that is an error. Those that are too
+        many (of a session that was given, of a cluster that gives all) are retired.
         """
         if not self.can_change:
             return
         if total is not None and len(self.staying()) < total:
-            self.request(total)  # of a session that was given, nobody else has asked for them
+            self.request(total)  # of a session that was given, nobody else has requested them
         came = self.wait_for(total or 1, deadline_seconds)
         if not came and not self.staying():
             raise ExternalError(
                 "NO_EXECUTORS",
                 f"no executor came within {deadline_seconds:.0f} s from {self._context.master}",
-                hint="Look whether the cluster runs and has cores and memory to spare for one executor.",
+                hint="Check that the cluster runs and has cores and memory to spare for one executor.",
             )
         if total is None:
             self._wait_quiet(deadline_seconds)

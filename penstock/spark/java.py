@@ -1,9 +1,7 @@
 """Finds the Java that Spark runs on: the user's when it is new enough, else the one that came with Penstock.
 
-Receives the environment; hands the session a `JAVA_HOME` whose `bin/java` Spark may start.
-
-Invariants:
-- A Java older than 17 is never chosen; a `JAVA_HOME` that does not work is passed over, not fatal.
+Guarantees:
+- A Java older than 17 is never chosen; a `JAVA_HOME` that does not work is skipped, not fatal.
 - Nothing is written unless the bundled Java is needed; then one small script, put in place by a rename.
 """
 
@@ -43,7 +41,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that answered: where it lives and which release it is (8, 17, 21...)."""
+    """A Java that runs: its home and its release (8, 17, 21...)."""
 
     home: Path
     release: int
@@ -80,7 +78,7 @@ def java_home(environment: Mapping[str, str] | None = None, bundled: Path | None
 
 
 def probe(program: Path) -> Java | None:
-    """Ask a `java` program who it is. None when it does not start or does not answer like a Java."""
+    """Find the home and release of a `java` program. None when it does not start or is no Java."""
     try:
         answer = subprocess.run(
             [program, "-XshowSettings:properties", "-version"],
@@ -132,11 +130,11 @@ def _wrapped(runtime: Path, cache: Path) -> Path:
         if program.is_file() and program.read_text() == text and os.access(program, os.X_OK):
             return home
         program.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=program.parent, prefix=".java-")
+        handle, temporary = tempfile.mkstemp(dir=program.parent, prefix=".java-")
         with os.fdopen(handle, "w") as file:
             file.write(text)
-        os.chmod(draft, 0o755)
-        os.replace(draft, program)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, program)
     except OSError as problem:
         raise ExternalError(
             "CACHE_UNWRITABLE",

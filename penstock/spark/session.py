@@ -1,6 +1,6 @@
-"""The Spark session of an engine: started on the right Java, quiet, and with cheap checkpoint files.
+"""Starts the Spark session of an engine: on the right Java, quiet, and with cheap checkpoint files.
 
-Receives settings; returns a `SparkSession`. Only the side query of a Spark source (`spark_source`) has a checkpoint:
+Only the side query of a Spark source (`spark_source`) has a checkpoint:
 Spark's own defaults fork a `chmod` or `readlink` process for every file of it; see docs/decisions/0003.
 
 What the JVM and the Python workers print goes to a file when one is named: pyspark lets the JVM inherit our
@@ -56,7 +56,7 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     for key, value in (_defaults(settings) | settings.spark).items():
         builder = builder.config(key, value)
     try:
-        with _standard_error_to(log), _asked_alone():
+        with _standard_error_to(log), _ignoring_sigterm():
             spark = builder.getOrCreate()
     except Exception as failure:
         raise ExternalError(
@@ -73,10 +73,10 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _asked_alone() -> Iterator[None]:
-    """Have a JVM that is started meanwhile take no notice of SIGTERM, as pyspark already does with SIGINT: who ends a
-    whole group of processes (`timeout`, a supervisor) asks us, and we need it for the epoch under way. It ends when
-    its standard input does, with us."""
+def _ignoring_sigterm() -> Iterator[None]:
+    """Have a JVM that is started meanwhile ignore SIGTERM, as pyspark already does with SIGINT: whoever ends a group of
+    processes (`timeout`, a supervisor) ends us, and we need the JVM for the epoch under way. It ends with its standard
+    input, which is ours."""
     start = java_gateway.Popen
 
     def started(command: Sequence[str], *, preexec_fn: Callable[[], None], **rest: Any) -> Any:

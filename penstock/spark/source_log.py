@@ -1,18 +1,16 @@
-"""Any streaming source of Spark as a log: a side query of Spark brings its micro-batches into files, which are the log.
+"""Reads any streaming source of Spark as a log: a side query of Spark writes its micro-batches to files, the log.
 
     DIR/checkpoint/               the side query's own: which micro-batch has which of the source's offsets
-    DIR/drafts/                   what a micro-batch is written to
-    DIR/batches/000000000007/     its lines, in files, and `extent.json`: where they lie in the log
+    DIR/drafts/                   where a micro-batch is written first
+    DIR/batches/000000000007/     its lines, in files, and `extent.json`: their offsets in the log
 
-Receives the name of a source and its options; hands its rows as lines: JSON objects, or what an expression
-makes of a row.
+A row is a line: a JSON object, or the value of an expression.
 
-Guarantees: a micro-batch gets its number and its offsets from Spark's checkpoint, and its directory by one
-rename, only if there is none of that number: so each row of the source is in the log once, if the source can be
-read again (as Spark asks of sources). From there on it is a log like any other, read by tasks on any machine
-that reaches the directory.
+Guarantees: a micro-batch gets its number and its offsets from Spark's checkpoint, and its directory by one rename, only
+if there is none of that number. So each row of the source is in the log once, if the source can be read again (as Spark
+requires of sources). Tasks on any machine that reaches the directory can read the log.
 Does not guarantee the order of rows inside a micro-batch.
-On failure: an `ExternalError` with what Spark said; the side query begins again with the engine.
+On failure: an `ExternalError` with Spark's message; the side query starts again with the engine.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _JSON = (
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the log: its bytes lie from `start` to `end`."""
+    """A file of the log: the bytes from `start` to `end`."""
 
     path: Path
     start: int
@@ -56,7 +54,7 @@ class SparkSource(Log):
     `directory` is where the log is kept, in reach of all machines. `select` has SQL expressions that make the
     columns; the line is a JSON object of them, or `line`, an SQL expression too. `available_now` reads what
     there is and ends; otherwise there is a micro-batch every `interval_seconds` at most. `schema` is for
-    sources that want to be told theirs (DDL).
+    sources that require one (DDL).
     """
 
     unit = "bytes"
@@ -93,7 +91,7 @@ class SparkSource(Log):
         return self._format if isinstance(self._format, str) else str(self._format.name())  # type: ignore[attr-defined]
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
-        """From now on this engine runs the side query; Spark may not be there yet."""
+        """From now on this engine runs the side query; Spark may not be started yet."""
         try:
             (self._directory / "batches").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -107,7 +105,7 @@ class SparkSource(Log):
         self._leads = False
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        ended = self._see_to_the_query()
+        ended = self._ensure_query()
         files = self._files()
         earliest, latest = (files[0].start, files[-1].end) if files else (0, 0)
         return [Partition(_ONLY, earliest, max(latest, offsets.get(_ONLY, 0)), ended)]
@@ -122,7 +120,7 @@ class SparkSource(Log):
             return max(start, files[-1].end if files else 0)
         file = files[bisect_right(files, target, key=lambda one: one.start) - 1]
         low = max(file.start, start) - file.start
-        with _opened(file, Span(partition, start, target)) as fd:
+        with _open(file, Span(partition, start, target)) as fd:
             found = last_boundary(fd, low, target - file.start)
             if file.start + found <= start:
                 found = next_boundary(fd, target - file.start, file.end - file.start)
@@ -135,24 +133,24 @@ class SparkSource(Log):
                 continue
             if file.start > at:
                 break
-            with _opened(file, span) as fd:
+            with _open(file, span) as fd:
                 end = min(file.end, span.end) - file.start
                 while (place := at - file.start) < end:
                     stop = boundary_near(fd, place, max(chunk_bytes, 1), end)
                     yield Chunk(span.partition, at, pread(fd, stop - place, place))
                     at = file.start + stop
         if at < span.end:
-            raise _gone(span, self._directory)
+            raise _gone_error(span, self._directory)
 
     def prune(self, offsets: Mapping[str, int]) -> None:
-        """Remove batches that nobody will read again; the newest stays, and says where the log stands."""
+        """Remove batches that nobody will read again; the newest stays, and shows where the log ends."""
         for name in self._names()[:-1]:
             if self._extent(name)[-1].end <= offsets.get(_ONLY, 0):
                 shutil.rmtree(self._directory / "batches" / name, ignore_errors=True)
 
     def stopped(self) -> None:
         if self._query is not None:
-            with contextlib.suppress(Exception):  # a query that has failed says so again
+            with contextlib.suppress(Exception):  # a query that has failed raises again
                 self._query.stop()
             self._query = None
 
@@ -171,15 +169,15 @@ class SparkSource(Log):
 
     # -- the side query ----------------------------------------------------------------------------
 
-    def _see_to_the_query(self) -> bool:
-        """Begin it if it is ours to run and does not; whether it has come to its end."""
+    def _ensure_query(self) -> bool:
+        """Start the side query if this engine runs it and it is not running; returns whether it has ended."""
         end = self._directory / "ended"
         if end.exists():
             return True
         if not self._leads:
             return False
         if self._query is None:
-            self._query = self._begun(_session())
+            self._query = self._start_query(_session())
         if self._query.isActive:
             return False
         if problem := self._query.exception():
@@ -188,13 +186,13 @@ class SparkSource(Log):
                 "LOG_UNREADABLE",
                 f"Spark's query on the source {self._name} has failed",
                 detail=f"{str(problem).strip().splitlines()[0]}",
-                hint="Mend the source or its options, then start again: it goes on where it was.",
+                hint="Fix the source or its options, then start again: it continues where it was.",
             )
         if self._available_now:
             end.touch()
         return self._available_now
 
-    def _begun(self, spark: SparkSession) -> StreamingQuery:
+    def _start_query(self, spark: SparkSession) -> StreamingQuery:
         if not isinstance(self._format, str):
             spark.dataSource.register(self._format)
         reader = spark.readStream.format(self._name).options(**self._options)
@@ -223,25 +221,25 @@ class SparkSource(Log):
             ) from problem
 
     def _append(self, lines: DataFrame, batch: int) -> None:
-        """Put a micro-batch in its place, unless it is there, or later ones are."""
+        """Put a micro-batch in place, unless it or a later one is there."""
         names = self._names()
         if names and int(names[-1]) >= batch:
             return
-        begin = self._extent(names[-1])[-1].end if names else 0
-        draft = self._directory / "drafts" / f"{batch:012d}"
-        shutil.rmtree(draft, ignore_errors=True)
-        lines.write.mode("overwrite").text(draft.as_uri())
-        parts = sorted(path for path in draft.glob("part-*") if path.stat().st_size)
+        start = self._extent(names[-1])[-1].end if names else 0
+        temporary = self._directory / "drafts" / f"{batch:012d}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        lines.write.mode("overwrite").text(temporary.as_uri())
+        parts = sorted(path for path in temporary.glob("part-*") if path.stat().st_size)
         if parts:
             for path in parts:
                 _sync(path)
-            extent = {"start": begin, "files": [[path.name, path.stat().st_size] for path in parts]}
-            (draft / "extent.json").write_text(json.dumps(extent))
-            _sync(draft / "extent.json")
-            _sync(draft)
-            os.rename(draft, self._directory / "batches" / draft.name)
+            extent = {"start": start, "files": [[path.name, path.stat().st_size] for path in parts]}
+            (temporary / "extent.json").write_text(json.dumps(extent))
+            _sync(temporary / "extent.json")
+            _sync(temporary)
+            os.rename(temporary, self._directory / "batches" / temporary.name)
             _sync(self._directory / "batches")
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
     # -- the files ---------------------------------------------------------------------------------
 
@@ -261,14 +259,14 @@ class SparkSource(Log):
             return self._known[name]
         folder = self._directory / "batches" / name
         try:
-            told: dict[str, Any] = json.loads((folder / "extent.json").read_text())
+            extent: dict[str, Any] = json.loads((folder / "extent.json").read_text())
         except FileNotFoundError:  # being pruned
             return []
-        found, at = [], int(told["start"])
-        for file, size in told["files"]:
-            found.append(_File(folder / file, at, at + size))
+        files, at = [], int(extent["start"])
+        for file, size in extent["files"]:
+            files.append(_File(folder / file, at, at + size))
             at += size
-        return found
+        return files
 
 
 def _session() -> SparkSession:
@@ -282,11 +280,11 @@ def _session() -> SparkSession:
 
 
 @contextlib.contextmanager
-def _opened(file: _File, span: Span) -> Iterator[int]:
+def _open(file: _File, span: Span) -> Iterator[int]:
     try:
         fd = os.open(file.path, os.O_RDONLY)
     except FileNotFoundError:
-        raise _gone(span, file.path.parents[2]) from None
+        raise _gone_error(span, file.path.parents[2]) from None
     try:
         yield fd
     finally:
@@ -301,10 +299,10 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _gone(span: Span, directory: Path) -> ExternalError:
+def _gone_error(span: Span, directory: Path) -> ExternalError:
     return ExternalError(
         "LOG_SPAN_GONE",
         "a part of the log of a Spark source that is still needed is not there",
         where=f"{directory}, partition {span.partition}, bytes {span.start} to {span.end}",
-        hint="Put it back from a copy, or begin anew with --fresh and another directory.",
+        hint="Put it back from a copy, or start afresh with --fresh and another directory.",
     )

@@ -1,9 +1,7 @@
-"""The stages of an epoch as one Spark job: scan tasks, shuffles, slice tasks, and a tree of gathers.
+"""Executes the stages of an epoch as one Spark job: scan tasks, shuffles, slice tasks, and a tree of merges.
 
-Receives what every task must know and how the spans are dealt out; returns the messages for the driver.
-
-Guarantees: each task's work is executed at least once and its messages arrive once. Spark decides where tasks run and
-tries them again when a worker is lost; an error that a task foresees travels as a message and is not tried again.
+Guarantees: each task is executed at least once and its messages arrive once. Spark decides where tasks run and retries
+them when a worker is lost. An error that a task foresees travels as a message, and the task is not retried.
 """
 
 from __future__ import annotations
@@ -43,19 +41,18 @@ class SparkStages:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._shipped: tuple[Plan, Broadcast[bytes]] | None = None
-        self._located: PreferredLocations | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
-        shipped, light = self._sent(task.plan), detach_plan(task)
+        shipped, without_plan = self._ship(task.plan), detach_plan(task)
         if task.slices == 1 and len(shares) == 1:
-            # a small epoch is one task: nothing has to move
-            def everything(numbers: Iterable[int]) -> list[bytes]:
-                _exhausted(numbers)
-                return run_in_process(light(_unpacked(shipped.value)), shares)
+            # a small epoch is one task: nothing is exchanged
+            def run_all(numbers: Iterable[int]) -> list[bytes]:
+                _exhaust(numbers)
+                return run_in_process(without_plan(_unpack(shipped.value)), shares)
 
-            return self._collected(self._tasks(task, 1).mapPartitions(everything))
+            return _collect(self._tasks(task, 1).mapPartitions(run_all))
 
-        stage = self._staged(task, shares, shipped, self._tasks(task, len(shares)), TASK_FUNCTIONS)
+        stage = self._chain(task, shares, shipped, self._tasks(task, len(shares)), TASK_FUNCTIONS)
         tasks = task.slices if task.plan.levels else len(shares)
         while tasks > FAN_IN:
             stage = stage.mapPartitionsWithIndex(
@@ -63,32 +60,31 @@ class SparkStages:
             )
             tasks = merge_task_count(tasks)
             stage = exchange(self._context, stage, tasks).mapPartitionsWithIndex(
-                lambda _, incoming: ((0, data) for data in merge_messages(_unpacked(shipped.value), incoming))
+                lambda _, incoming: ((0, data) for data in merge_messages(_unpack(shipped.value), incoming))
             )
-        return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+        return _collect(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
-    def _staged(
-        self, task: EpochTask, shares: Shares, shipped: Broadcast[bytes], scans: Any, parts: TaskFunctions
+    def _chain(
+        self, task: EpochTask, shares: Shares, shipped: Broadcast[bytes], scans: Any, functions: TaskFunctions
     ) -> Any:
-        """The scan and every level of slices, one after the other."""
-        light = detach_plan(task)
+        """The scan and every level of slices, chained."""
+        without_plan = detach_plan(task)
 
         def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
-            _exhausted(numbers)
-            return parts.scan(light(_unpacked(shipped.value)), shares[index], first=not index)
+            _exhaust(numbers)
+            return functions.scan(without_plan(_unpack(shipped.value)), shares[index], first=not index)
 
         def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
-            return lambda index, incoming: parts.slice(
-                light(_unpacked(shipped.value)), level, index, incoming
+            return lambda index, incoming: functions.slice(
+                without_plan(_unpack(shipped.value)), level, index, incoming
             )
 
         stage: Any = scans.mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
             stage = exchange(self._context, stage, task.slices)
             if any(task.maps.locations):
-                stage = self._locations.prefer(
-                    stage, [task.maps.location_of(at) for at in range(task.slices)]
-                )
+                locations = [task.maps.location_of(slice_) for slice_ in range(task.slices)]
+                stage = self._locations.prefer(stage, locations)
             stage = stage.mapPartitionsWithIndex(slice_stage(level))
         return stage
 
@@ -97,35 +93,33 @@ class SparkStages:
         if shipped is None or shipped[0] is not task.plan:
             return  # another plan has come since: its epochs are not waited for here
         scans = self._locations.partitions(task.maps.locations)
-        stage = self._staged(task, rehearsal_shares(task, spans), shipped[1], scans, REHEARSAL_FUNCTIONS)
-        self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+        stage = self._chain(task, rehearsal_shares(task, spans), shipped[1], scans, REHEARSAL_FUNCTIONS)
+        _collect(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
     def warm(
-        self, place: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+        self, location: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
     ) -> list[CacheFill]:
-        targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
+        targets = [(executor, tuple(pieces)) for executor, pieces in wanted.items()]
 
         def fill(index: int, nothing: Iterable[bytes]) -> Iterator[bytes]:
-            _exhausted(nothing)
-            yield cloudpickle.dumps(fill_cache(place, *targets[index]))
+            _exhaust(nothing)
+            yield cloudpickle.dumps(fill_cache(location, *targets[index]))
 
-        stage = self._locations.partitions([at for at, _ in targets]).mapPartitionsWithIndex(fill)
-        return [cloudpickle.loads(data) for data in self._collected(stage)]
+        stage = self._locations.partitions([executor for executor, _ in targets]).mapPartitionsWithIndex(fill)
+        return [cloudpickle.loads(data) for data in _collect(stage)]
 
     def _tasks(self, task: EpochTask, count: int) -> Any:
-        """So many tasks without input, where slices have their places: not on executors that are to have none."""
-        seats = [place for place in task.maps.locations if place is not None]
-        if seats:
-            return self._locations.partitions([seats[at % len(seats)] for at in range(count)])
+        """So many tasks without input; where slices have executors, only on these."""
+        locations = [one for one in task.maps.locations if one is not None]
+        if locations:
+            return self._locations.partitions([locations[n % len(locations)] for n in range(count)])
         return self._context.parallelize(range(count), count)
 
-    @property
+    @functools.cached_property
     def _locations(self) -> PreferredLocations:
-        if self._located is None:
-            self._located = PreferredLocations(self._context)
-        return self._located
+        return PreferredLocations(self._context)
 
-    def _sent(self, plan: Plan) -> Broadcast[bytes]:
+    def _ship(self, plan: Plan) -> Broadcast[bytes]:
         """The plan as a broadcast, which is replaced only when the plan is another."""
         if self._shipped is None or self._shipped[0] is not plan:
             before, self._shipped = self._shipped, (plan, self._context.broadcast(pack_plan(plan)))
@@ -133,20 +127,21 @@ class SparkStages:
                 before[1].destroy()  # no epoch is under way: nobody reads it any more
         return self._shipped[1]
 
-    def _collected(self, stage: Any) -> list[bytes]:
-        stage._jrdd_deserializer = RawBytes()
-        found: list[bytes] = stage.collect()
-        return found
+
+def _collect(stage: Any) -> list[bytes]:
+    stage._jrdd_deserializer = RawBytes()
+    messages: list[bytes] = stage.collect()
+    return messages
 
 
-def _exhausted(items: Iterable[object]) -> None:
+def _exhaust(items: Iterable[object]) -> None:
     """Read a task's input to its end: Spark throws a Python worker away that has left some of it."""
     for _ in items:
         pass
 
 
 @functools.lru_cache(maxsize=4)
-def _unpacked(shipped: bytes) -> Plan:
-    """The plan in a worker: unpacked once, then kept."""
+def _unpack(shipped: bytes) -> Plan:
+    """The plan in a worker: unpacked once for all its tasks."""
     plan: Plan = cloudpickle.loads(shipped)
     return plan

@@ -1,4 +1,4 @@
-"""The engine without Spark, in this process: the same admission, tasks, gather, sinks and commits, in milliseconds.
+"""Runs an app without Spark, in this process: the same admission, tasks, gather, sinks and commits, in milliseconds.
 
 For tests of queries and operators. What Spark adds (distribution, retry) is tested with Spark.
 """
@@ -12,30 +12,28 @@ from pathlib import Path
 
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
-from penstock.engine.state_continuity import continue_state
-from penstock.engine.state_location import state_place
+from penstock.engine.role import EngineRole
+from penstock.engine.state_location import state_location
 from penstock.epoch.admission import Admission, AdmissionSettings
 from penstock.epoch.emission_limit import EmissionLimit
 from penstock.epoch.job_failures import JobShares
 from penstock.epoch.migration import MapChange
 from penstock.epoch.migration_cost import MigrationRules
-from penstock.epoch.open_logs import OpenLogs
 from penstock.epoch.rate_control import RateControl
-from penstock.epoch.recovery import recover
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
 from penstock.epoch.task import StateLocation
 from penstock.ha.schemes import Semantics
 from penstock.query.logical import App
 from penstock.state.bucket_map import BucketMaps
-from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
 
 class InlineEngine:
-    """An engine on a state directory, whose epochs are run by whoever has it. To be closed."""
+    """An engine on a state directory; the caller runs its epochs. To be closed."""
 
+    # over 8 parameters: a test sets one or two of them
     def __init__(
         self,
         app: App | Program,
@@ -54,45 +52,27 @@ class InlineEngine:
         closing: EmissionLimit | None = None,
         drop_state: bool = False,
     ) -> None:
-        program = program_of(app, state) if isinstance(app, App) else app
-        self._program, self._slices = program, slices
-        self._directory = StateDirectory(state)
-        generation = None if fence is None else fence.generation
-        facts = self._directory.claim(
-            program.fingerprint,
-            program.summary,
-            generation,
-            former=program.former_fingerprint,
-            drops_state=drop_state,
-            use=None if program.app_plan is None else program.app_plan.identities,
-        )
-        try:
-            program.start(fenced_directory=self._directory.fenced_directory)
-            continue_state(self._directory, facts, program, drops_state=drop_state)
-            self.recovery = recover(self._directory, program, semantics, at_hand=False)
-            logs = OpenLogs(self._directory, facts, buckets)
-            taken = self._directory.records.last_commands()
-            if program.commands == taken:
-                logs.start(program.epochs.plan(program.commands))
-            program.open(facts["id"], logs.start_one, taken)
-        except BaseException:
-            self._directory.release()
-            raise
+        self._program = program_of(app, state) if isinstance(app, App) else app
+        self._slices = slices
+        self._role = EngineRole(state, semantics=semantics)
+        self._directory = self._role.state
+        logs = self._role.start(self._program, fence, buckets, drops_state=drop_state)
+        self.recovery = self._role.recovery
         rate = RateControl(1.0, epoch_units, epoch_units, epoch_units)
         self._admission = Admission(
-            program,
+            self._program,
             AdmissionSettings(drain=True, emission_limit=closing),
             lambda scan: rate,
-            self._directory.records.read_end,
+            self._role.recorded_end,
             start_log=logs.start_one,
         )
         self.runner = EpochRunner(
             LocalStages(),
-            program,
+            self._program,
             self._directory,
             RunnerSettings(
                 Shape(2, 1 if callable(slices) else slices, buckets),
-                self._place(state, cache, checkpoint_every),
+                self._location(state, cache, checkpoint_every),
                 job_seconds,
                 rules or MigrationRules(),
                 JobShares(job_share, 0.0),
@@ -103,14 +83,14 @@ class InlineEngine:
         )
         self._start = self._directory.committed_end() or Offset()
 
-    def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StateLocation:
-        """Where runs are; the memory of an engine begins empty, as after a loss."""
-        place = state_place(self._directory, cache, 1 << 30, apart=cache is not None)
+    def _location(self, state: Path, cache: Path | None, checkpoint_every: int) -> StateLocation:
+        """Where runs are; the memory of an engine is empty at the start, as after a loss."""
+        location = state_location(self._directory, cache, 1 << 30, cache_per_executor=cache is not None)
         if checkpoint_every == 1:
-            return place
+            return location
         memory = state.with_name(f"{state.name}-memory")
         shutil.rmtree(memory, ignore_errors=True)
-        return replace(place, memory=str(memory))
+        return replace(location, memory=str(memory))
 
     @property
     def next_epoch(self) -> int:
@@ -134,7 +114,7 @@ class InlineEngine:
         return report
 
     def recycle(self, keep: int) -> None:
-        """Keep the newest manifests only, as an engine does now and then."""
+        """Remove all but the newest manifests, as an engine does every ten epochs."""
         self.runner.recycle(keep)
 
     def steps(self) -> Iterator[EpochReport]:
@@ -143,14 +123,12 @@ class InlineEngine:
             yield report
 
     def close(self) -> None:
-        """Let another engine have the directory."""
+        """Release the state directory."""
         self.runner.close()
-        for scan in self._program.epochs.plan(self._program.commands).scans.values():
-            scan.stream.log.stopped()
-        self._program.close()
-        self._directory.release()
+        self._role.close(self._program)
 
 
+# over 8 parameters: a test sets one or two of them
 def run_inline(
     app: App,
     state: str | Path,
@@ -166,10 +144,10 @@ def run_inline(
     closing: EmissionLimit | None = None,
     drop_state: bool = False,
 ) -> list[EpochReport]:
-    """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
+    """Run an app until its logs are read to their ends (or for some epochs), from where `state` is.
 
-    `slices` may be a function of the epoch's number: state does not care how it is cut. `remap` is asked before every
-    epoch, with its number and the maps in force, whether these should change; `closing` how far watermarks may come.
+    `slices` may be a function of the epoch's number: state does not depend on slices. Before every epoch `remap`
+    receives its number and the maps in force, and returns a change of them, if any. `closing` limits watermarks.
     """
     engine = InlineEngine(
         app,

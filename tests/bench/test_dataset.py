@@ -74,7 +74,7 @@ def test_the_time_of_penstock_goes_from_when_it_runs_to_the_end_of_the_last_epoc
     monkeypatch.setattr("time.perf_counter", lambda: next(instants))
     clock = EpochClock()
     for phase in ("starting Spark", "warming up", "running"):
-        clock.tell(phase)
+        clock.on_phase(phase)
     clock.watch(None)
     clock.watch(None)
     assert (clock.seconds, clock.epochs) == (3.0, 2)

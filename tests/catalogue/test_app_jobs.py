@@ -15,7 +15,7 @@ from penstock.catalogue.app_plan import AppPlan, keep_outputs, stages_owned
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.errors import PenstockError, UserError
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -150,7 +150,7 @@ def test_an_app_alone_writes_no_commands_and_its_plan_is_its_own(straight: Case,
     app = build(files, straight.out)
     program = program_of(app, straight.state)
     program.start()
-    plan, alone = program.epochs.plan(0), compiled(app)
+    plan, alone = program.epochs.plan(0), compile_app(app)
     assert (plan.fingerprint, plan.jobs, program.summary) == (alone.fingerprint, None, alone.summary)
     assert [str(edge.source) for edge in plan.edges] == [str(edge.source) for edge in alone.edges]
     assert plan.identities == alone.identities

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock.catalogue.agent_reduction import reduction_of
+from penstock.catalogue.agent_reduction import compile_reduction
 from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.sinks.contract import Sink
@@ -81,7 +81,7 @@ def test_a_job_that_reads_a_broken_one_cannot_be_resumed_before_it(tmp_path: Pat
 
 def test_a_text_without_jobs_reduces_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="NO_JOBS"):
-        reduction_of(STREAM.format("clicks", tmp_path), "clicks")
+        compile_reduction(STREAM.format("clicks", tmp_path), "clicks")
 
 
 class _Stuck(Sink):

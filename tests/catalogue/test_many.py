@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalogue.job_builder import Workshop
+from penstock.catalogue.job_builder import JobBuilder
 from tests.catalogue import kit
 
 MANY = 2_000
@@ -22,15 +22,15 @@ def _sql(number: int) -> str:
 @contextmanager
 def looked_at(most: int) -> Iterator[None]:
     """No more jobs are looked at in here than so many."""
-    count, job = 0, Workshop.job
+    count, job = 0, JobBuilder.job
 
-    def counted(workshop: Workshop, *given: object) -> object:
+    def counted(builder: JobBuilder, *given: object) -> object:
         nonlocal count
         count += 1
-        return job(workshop, *given)  # type: ignore[arg-type]
+        return job(builder, *given)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Workshop, "job", counted)
+        patched.setattr(JobBuilder, "job", counted)
         yield
     assert count <= most
 

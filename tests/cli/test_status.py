@@ -18,7 +18,6 @@ from penstock.cli.commands import app as cli
 from penstock.cli.scaling_options import executor_settings, load_manager
 from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
-from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import socket_of
 from penstock.engine.line_server import LineServer
 from penstock.engine.recent_epochs import KEPT_EPOCHS, Recent
@@ -202,22 +201,6 @@ def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["status", "--state", str(tmp_path)])
     assert isinstance(result.exception, ExternalError)
     assert result.exception.condition == "ENGINE_NOT_RUNNING"
-
-
-def test_an_engine_whose_queries_do_not_change_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / ".penstock" / "app"
-    place.mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    with LineServer.at(socket_of(place, "status"), "penstock-status", lambda asked: asked):
-        for command in (["alter", "hits", "SET LIMIT 3"], ["list"]):
-            result = CliRunner().invoke(cli, ["jobs", *command])
-            assert isinstance(result.exception, UserError)
-            assert result.exception.condition == "NO_COMMANDS"
-            assert "--reduced" in result.exception.text()
-    with pytest.raises(ExternalError, match="ENGINE_NOT_RUNNING"):
-        JobClient(place)
 
 
 def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         seen[f"{name} epochs"] = found.epochs
 
     # -- one executor, then two, then one ---------------------------------------------------------
-    executors.begin(1, SOON)
+    executors.wait_for_first(1, SOON)
     seen["begins with"] = len(executors.staying())
     (first,) = executors.staying()
     under_way: list[Aside] = []

@@ -13,7 +13,7 @@ from penstock.cli.demo import Name, application
 from penstock.cli.load_app import load
 from penstock.errors import UserError
 from penstock.logs.contract import Span
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.query.logical import App
 from penstock.query.physical import ScanPlan
 
@@ -23,7 +23,7 @@ DEMOS = Path(penstock.demos.__file__).parent
 def scans(app: App | JobsApp, state: Path) -> Mapping[str, ScanPlan]:
     """The streams that an application reads."""
     if isinstance(app, App):
-        return compiled(app).scans
+        return compile_app(app).scans
     jobs = app.on(state)
     return jobs.epochs.plan(jobs.commands).scans
 

@@ -15,13 +15,13 @@ from penstock.epoch import migration as moves
 from penstock.epoch.report import SCAN, EpochReport
 from penstock.epoch.stage_maps import maps_by_stage
 from penstock.epoch.task_work import StageWork, TaskWork
-from penstock.query.compile import forms
+from penstock.query.compile import compile_forms
 from penstock.query.physical import Plan
 from penstock.scaling.settings import ElasticSettings
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 
 BUCKETS = 16
-PLAN = forms(
+PLAN = compile_forms(
     ps.app(
         "clicks",
         ps.output(

@@ -12,8 +12,7 @@ import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.engine.code_check import check_replica
-from penstock.engine.duty import Duty, Leader
-from penstock.engine.role import Seat
+from penstock.engine.role import Assignment, EngineRole, FollowedLeader
 from penstock.errors import InternalError, UserError
 from penstock.query.describe_code import PYTHON
 from penstock.state.epoch_record import EpochRecord, Offset
@@ -44,36 +43,37 @@ def program(text: str, *, jobs: Path | None = None) -> Program:
 
 
 class Replicas:
-    """Seats of engines of one unit."""
+    """Roles of engines of one unit."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.generation = place, 1
-        self.seats: list[Seat] = []
+        self.roles: list[EngineRole] = []
 
-    def seat(self, name: str, *, follows: bool) -> Seat:
+    def role(self, name: str, *, follows: bool) -> EngineRole:
         shared_records = SharedRecords(self.place / "state" / "ha" / "agreed")
-        leader = Leader(lambda: self.generation, dict) if follows else None
+        leader = FollowedLeader(lambda: self.generation, dict) if follows else None
         path = self.place / "state" / "ha" / "replicas" / name if follows else self.place / "state"
-        self.seats.append(Seat(path, Duty(name, shared_records, self.place, follows=leader)))
-        return self.seats[-1]
+        assignment = Assignment(name, shared_records, self.place, leader=leader)
+        self.roles.append(EngineRole(path, assignment))
+        return self.roles[-1]
 
-    def lead(self, name: str, what: Program) -> Seat:
-        seat = self.seat(name, follows=False)
-        seat.claimed(what, Lease(self.generation))
-        return seat
+    def lead(self, name: str, what: Program) -> EngineRole:
+        role = self.role(name, follows=False)
+        role.claim(what, Lease(self.generation))
+        return role
 
-    def follow(self, name: str, what: Program) -> Seat:
-        seat = self.seat(name, follows=True)
-        seat.claimed(what, None)
-        return seat
+    def follow(self, name: str, what: Program) -> EngineRole:
+        role = self.role(name, follows=True)
+        role.claim(what, None)
+        return role
 
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> Replicas:
     made = Replicas(tmp_path)
     yield made  # type: ignore[misc]
-    for seat in made.seats:
-        seat.state.release()
+    for role in made.roles:
+        role.state.release()
 
 
 @pytest.mark.parametrize("jobs", [False, True], ids=["app", "jobs"])
@@ -129,7 +129,7 @@ def test_a_promoted_follower_says_what_it_runs(replicas: Replicas) -> None:
     same = program(ONE)
     replicas.lead("e1", same)
     follower = replicas.follow("e2", same)
-    follower.promoted(Lease(5), same)
+    follower.promote(Lease(5), same)
     assert follower.state.shared_records is not None
     assert follower.state.shared_records.read_code(5) == same.code
 

@@ -21,7 +21,7 @@ from penstock.epoch import slice as slices
 from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.runner import EpochReport
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
@@ -83,7 +83,7 @@ def rows_of(sinks: dict[str, ListSink]) -> dict[str, list[str]]:
 
 
 def stage_ids() -> list[str]:
-    return list(compiled(build(History(((),)), STRAIGHT, {})).stages)
+    return list(compile_app(build(History(((),)), STRAIGHT, {})).stages)
 
 
 @contextmanager

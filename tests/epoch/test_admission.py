@@ -19,7 +19,7 @@ from penstock.epoch.admission import Admission, AdmissionSettings
 from penstock.epoch.emission_limit import PendingEmissions
 from penstock.epoch.rate_control import RateControl
 from penstock.logs.contract import Log, Partition
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.epoch_record import Offset
 from penstock.testing.list_log import ListLog
 from penstock.testing.manual_clock import ManualClock
@@ -65,7 +65,7 @@ def new_admission(
         ps.output(f"out{at}", ps.stream(f"s{at}", log, decoder, time="time", idle_after=idle_after))
         for at, log in enumerate(logs)
     ]
-    plan = compiled(ps.app("test", *outputs))
+    plan = compile_app(ps.app("test", *outputs))
     rate = RateControl(target, budget, min(budget, 10))
     clock = clock or PassingClock()
     settings = AdmissionSettings(drain=True, min_interval_seconds=interval)

@@ -30,7 +30,7 @@ from penstock.operators.job_windows import (
 )
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import TimeWindow
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state import run_store as run_module
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.manifest import Manifest
@@ -314,7 +314,7 @@ def test_moves_are_asked_for_from_any_thread_and_carried_out_one_after_the_other
 
 
 def test_a_move_of_nothing_is_done_at_once() -> None:
-    plan = compiled(windows(ListSink()))
+    plan = compile_app(windows(ListSink()))
     moves = Migrations(AT_A, Warmers("x"), StateLocation("", None, 0))
     for protocol in ("warm", "immediate", "recreate", None):
         ticket = moves.request(MapChange(AT_A, protocol))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.epoch.rate_control import RateControl, new_rate_control, split_budget
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.settings import Settings
 
 
@@ -163,7 +163,7 @@ def test_where_events_meet_each_other_the_first_epoch_takes_less(tmp_path: Path)
     """Nobody knows yet how many pairs there will be: one of the usual size may take minutes."""
 
     def first(rows: ps.Stream) -> int:
-        plan = compiled(ps.app("a", ps.output("rows", rows, ps.jsonl(tmp_path))))
+        plan = compile_app(ps.app("a", ps.output("rows", rows, ps.jsonl(tmp_path))))
         return new_rate_control(Settings(state=tmp_path), plan.scans["lines"], plan).budget
 
     lines = ps.stream(

@@ -121,6 +121,6 @@ def test_an_engine_tells_what_its_coming_back_did(tmp_path: Path, death: Death) 
     lived(folder, Semantics.gap)
     engine = Engine(build(folder), settings(folder, semantics=Semantics.gap))
     engine.run()
-    assert engine.seat.recovery.lost_epochs == 3
+    assert engine.role.recovery.lost_epochs == 3
     (line,) = (folder / "state" / "recoveries.jsonl").read_text().splitlines()
     assert json.loads(line)["lost_units"] == 3 * UNITS

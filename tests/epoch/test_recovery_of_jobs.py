@@ -18,7 +18,7 @@ from penstock.epoch.kill_points import STEPS, StepName
 from penstock.epoch.recovery import RecoveryOutcome
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.directory import StateDirectory
 from penstock.testing.list_log import ListLog
 from tests import dying
@@ -192,7 +192,7 @@ def test_who_ended_as_he_should_lost_nothing(straight: Path, tmp_path: Path) -> 
 
 
 def test_what_outputs_share_is_nobodys_own(tmp_path: Path) -> None:
-    plan = compiled(build(tmp_path, MIXED))
+    plan = compile_app(build(tmp_path, MIXED))
     assert set(stages_owned(plan, ["same"]).values()) == set()
     both = stages_owned(plan, ["same", "windows", "some"])
     assert set(both.values()) == {frozenset({"same", "windows"})}

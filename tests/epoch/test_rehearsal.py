@@ -61,7 +61,7 @@ def test_rehearsals_between_epochs_leave_nothing_and_do_not_show(
         if report.epoch not in (0, 4):
             return
         before = files_below(tmp_path)
-        engine.greet(NEW, 2)
+        engine.warm_up_executor(NEW, 2)
         assert files_below(tmp_path) == before
 
     engine.run(watch)

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.catalogue.program_of import program_of
-from penstock.engine.state_location import state_place
+from penstock.engine.state_location import state_location
 from penstock.epoch import stages
 from penstock.epoch.message import SliceReport, open_message
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
@@ -99,7 +99,7 @@ def test_the_runner_takes_no_epoch_but_the_next(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=50, epochs=2)
     directory = StateDirectory(state)
     program = program_of(build(ListSink()), state)
-    settings = RunnerSettings(Shape(1, 1, 64), state_place(directory, None, 0))
+    settings = RunnerSettings(Shape(1, 1, 64), state_location(directory, None, 0))
     runner = EpochRunner(LocalStages(), program, directory, settings)
     for epoch in (1, 5):
         with pytest.raises(InternalError) as gap:
@@ -155,7 +155,7 @@ def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
-    monkeypatch.setattr(inline, "state_place", lambda at, *_, **__: state_place(at, cache, 1 << 30))
+    monkeypatch.setattr(inline, "state_location", lambda at, *_, **__: state_location(at, cache, 1 << 30))
     run_inline(build(ListSink()), state, epoch_units=5)
     directory = StateDirectory(state)
     needed = {run.replace("/", "_") + ".arrow" for run in directory.manifests.latest().runs()}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.epoch.stage_maps import maps_by_stage, plan_migration
 from penstock.errors import UserError
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
@@ -51,7 +51,7 @@ def test_maps_that_cannot_be_are_refused() -> None:
 
 
 def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
-    plan = compiled(build(History(((),)), STRAIGHT, {}))
+    plan = compile_app(build(History(((),)), STRAIGHT, {}))
     together = [family for family in plan.families if len(family) > 1]
     assert together, "a query in which rows stay in their slice"
     first, second = together[0][:2]
@@ -61,7 +61,7 @@ def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
 
 
 def test_what_moves_is_what_another_executor_has_to_read() -> None:
-    plan = compiled(build(History(((),)), STRAIGHT, {}))
+    plan = compile_app(build(History(((),)), STRAIGHT, {}))
     sub = plan.families[0][0]
     runs = (
         RunEntry("a", 1, 10, 1000, {0: (0, 5), 1: (5, 5)}),

@@ -1,4 +1,4 @@
-"""Units on Spark: as in `test_unit`, with what Spark adds (its session, its checkpoint), one scheme of each kind."""
+"""Units on Spark: as in `test_unit`, with what Spark adds: its session, and the time that takes to start."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.commands import app as cli
-from penstock.ha.schemes import Scheme
-from penstock.state.directory import StateDirectory
+from penstock.ha.schemes import SCHEMES, Scheme
 from tests.ha.test_unit import stands
 from tests.ha.unit_kit import Kit
 
@@ -20,31 +19,39 @@ LONG = 300.0
 pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(
-    "scheme", [Scheme.active_standby, pytest.param(Scheme.passive_hot, marks=pytest.mark.soak)]
-)
-def test_a_killed_primary_on_spark_is_replaced(scheme: Scheme, tmp_path: Path) -> None:
-    kit = Kit(tmp_path / "unit", scheme, master="local[1]", lease_seconds=6.0, pause_seconds=0.5)
+def test_a_killed_primary_on_spark_is_replaced_in_each_of_the_six_schemes(tmp_path: Path) -> None:
+    """One unit, switched from scheme to scheme while events flow; in each its primary is killed."""
+    first, *others = SCHEMES
+    kit = Kit(tmp_path / "unit", first, master="local[1]", lease_seconds=6.0, pause_seconds=0.5, count=6_000)
     try:
         kit.feeder.go()
-        kit.until("the unit stands", lambda: stands(kit, scheme), LONG)
-        kit.flowing(2)
-        told = json.loads(
+        replace_primary(kit, first)
+        status = json.loads(
             CliRunner().invoke(cli, ["ha", "status", "--state", str(kit.root), "--json"]).stdout
         )
-        assert told["scheme"] == scheme
-        assert sorted(one["role"] for one in told["engines"].values()) == ["primary", "secondary"]
-        first = kit.leader()
-        assert first is not None
-        kit.kill(first)
-        kit.until("another leads", lambda: kit.leader() not in (None, first), LONG)
-        assert kit.record().generation == 2
-        kit.flowing(2)
+        assert status["scheme"] == first
+        assert sorted(one["role"] for one in status["engines"].values()) == ["primary", "secondary"]
+        for scheme in others:
+            kit.unit.switch_scheme(scheme)
+            replace_primary(kit, scheme)
         shown = CliRunner().invoke(cli, ["ha", "status", "--state", str(kit.root)])
         assert shown.exit_code == 0
         assert "first result after" in shown.stdout
         kit.finish(LONG)
+        assert [one.scheme for one in kit.record().recoveries] == list(SCHEMES)
+        assert kit.record().generation == 1 + len(SCHEMES)
         assert not list(Path(kit.record().directory).glob("spark*")), "records and manifests are the only log"
-        assert StateDirectory(Path(kit.record().directory)).newest_generation == 2
     finally:
         kit.close()
+
+
+def replace_primary(kit: Kit, scheme: Scheme) -> None:
+    """Kill the primary of a unit that has what its scheme asks for, until another leads and epochs go on."""
+    kit.until(f"{scheme} stands", lambda: stands(kit, scheme), LONG)
+    kit.flowing(2)
+    killed = kit.leader()
+    assert killed is not None
+    kit.kill(killed)
+    kit.until(f"another leads in {scheme}", lambda: kit.leader() not in (None, killed), LONG)
+    kit.flowing(2)
+    kit.until(f"{scheme} stands again", lambda: stands(kit, scheme), LONG)

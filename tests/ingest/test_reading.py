@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue.program_of import program_of
-from penstock.engine.state_location import state_place
+from penstock.engine.state_location import state_location
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.skipped_partitions import SkippedSpan, newly_skipped, returned_spans
 from penstock.epoch.stages import LocalStages
@@ -89,7 +89,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     assert read_floors(tmp_path / "log") == {}  # a reader that has let go of nothing
     directory = StateDirectory(tmp_path / "state")
     program = program_of(app, tmp_path / "state")
-    settings = RunnerSettings(Shape(1, 1, 64), state_place(directory, None, 0))
+    settings = RunnerSettings(Shape(1, 1, 64), state_location(directory, None, 0))
     runner = EpochRunner(LocalStages(), program, directory, settings)
     runner.recycle(3)
     reached = directory.records.read_end(directory.manifests.epochs()[0])

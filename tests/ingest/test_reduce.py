@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.catalogue.agent_reduction import reducer_of, reduction_of
+from penstock.catalogue.agent_reduction import compile_reducer, compile_reduction
 from penstock.decode.partials import Partials, pack_column, unpack_column
 from penstock.errors import UserError
 from penstock.ingest.frames import Frame
@@ -318,21 +318,23 @@ def test_an_agent_that_is_killed_reduces_every_line_once(processes: Processes, t
         (ended,) = last.said("ended")
         assert ended["unacknowledged_bytes"] == 0
     assert sum(map(len, processes.lines("clicks"))) < sum(map(len, sent["calm"]))
-    expected = _rows(reduction_of(SQL.format(log=tmp_path / "raw"), "clicks").app, tmp_path / "raw-state")
-    found = _rows(reduction_of(file.read_text(), "clicks").engine_app(), tmp_path / "state")
+    expected = _rows(
+        compile_reduction(SQL.format(log=tmp_path / "raw"), "clicks").app, tmp_path / "raw-state"
+    )
+    found = _rows(compile_reduction(file.read_text(), "clicks").engine_app(), tmp_path / "state")
     assert found == expected
     assert sum(len(rows) for rows in expected.values()) > 100
 
 
 def test_the_text_is_compiled_where_it_is_used_and_only_creates(tmp_path: Path) -> None:
-    made = reducer_of(SQL.format(log="nowhere"), "clicks")
-    assert made.plan == reducer_of(SQL.format(log="elsewhere"), "clicks").plan
-    assert made.plan != reducer_of(SQL.replace("> 10", "> 11"), "clicks").plan
+    made = compile_reducer(SQL.format(log="nowhere"), "clicks")
+    assert made.plan == compile_reducer(SQL.format(log="elsewhere"), "clicks").plan
+    assert made.plan != compile_reducer(SQL.replace("> 10", "> 11"), "clicks").plan
     assert re.fullmatch("[0-9a-f]{12}", made.plan)
     with pytest.raises(UserError, match="creates streams and jobs"):
-        reducer_of(SQL + "DROP JOB most;", "clicks")
+        compile_reducer(SQL + "DROP JOB most;", "clicks")
     with pytest.raises(UserError, match="no job"):
-        reducer_of(SQL.split(";")[0], "clicks")
+        compile_reducer(SQL.split(";")[0], "clicks")
 
 
 def test_a_spool_is_of_one_kind(processes: Processes, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.errors import UserError
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -145,7 +145,7 @@ def test_groups_that_are_no_columns_are_refused() -> None:
 
 def test_windows_are_ranked_before_they_travel() -> None:
     events = events_stream(History(()))
-    made = compiled(
+    made = compile_app(
         ps.app("a", ps.output("o", events.key_by("page", "user").window("5s").count().top(2, per="page")))
     )
     assert [edge.reduce for edge in made.edges if edge.target.stage == "2-group-top"] == [True]

@@ -15,7 +15,7 @@ from penstock import col
 from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import ByKey, Partitioner
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.query.explain import explain_app
 from penstock.state.buckets import HASH, buckets_of
 from tests.operators.harness import (
@@ -74,8 +74,8 @@ def test_the_same_partitioner_again_needs_no_exchange_and_another_one_does() -> 
     events = events_stream(History(()))
     by = ps.by_range("user", ["m"])
     last = events.key_by("user", partition=by).last(2, "page")
-    same = compiled(ps.app("a", ps.output("o", last.key_by("user", partition=by).window("1s").count())))
-    other = compiled(ps.app("a", ps.output("o", last.key_by("user").window("1s").count())))
+    same = compile_app(ps.app("a", ps.output("o", last.key_by("user", partition=by).window("1s").count())))
+    other = compile_app(ps.app("a", ps.output("o", last.key_by("user").window("1s").count())))
     assert (same.levels, other.levels) == (1, 2)
     assert same.fingerprint != other.fingerprint
 
@@ -101,7 +101,7 @@ MISTAKES: list[Callable[[ps.Stream], object]] = [
     lambda events: ps.by_range("user", ["m", "b"]),
     lambda events: ps.by_range("user", []),
     lambda events: ps.by_function(by_length, 0),
-    lambda events: compiled(
+    lambda events: compile_app(
         ps.app(
             "a",
             ps.output(

@@ -200,10 +200,10 @@ def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
 
 
 def test_two_streams_of_one_name_are_refused_when_the_query_is_compiled() -> None:
-    from penstock.query.compile import compiled
+    from penstock.query.compile import compile_app
 
     with pytest.raises(UserError) as caught:
-        compiled(ps.app("x", ps.output("a", clicks()), ps.output("b", clicks())))
+        compile_app(ps.app("x", ps.output("a", clicks()), ps.output("b", clicks())))
     assert caught.value.condition == "NAME_TAKEN"
 
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import load
 from penstock.query.code_digests import digest_objects, digest_plan, find_differences
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.query.describe_code import PYTHON
 
 #: every place where a query can have Python in it
@@ -105,7 +105,7 @@ def code(text: str, place: Path, name: str = "app.py") -> dict[str, str]:
     place.mkdir(parents=True, exist_ok=True)
     (place / name).write_text(text)
     app = load(place / name)
-    return digest_plan(compiled(app))  # type: ignore[arg-type]
+    return digest_plan(compile_app(app))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import col
 from penstock.decode.contract import Decoded, Decoder
 from penstock.logs.contract import Chunk
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
 from penstock.testing.inline import run_inline
@@ -37,7 +37,7 @@ def clicks(name: str = "clicks") -> ps.Stream:
 
 
 def plan(*streams: ps.Stream, name: str = "app") -> Plan:
-    return compiled(ps.app(name, *(ps.output(f"out{at}", stream) for at, stream in enumerate(streams))))
+    return compile_app(ps.app(name, *(ps.output(f"out{at}", stream) for at, stream in enumerate(streams))))
 
 
 # -- columns --------------------------------------------------------------------------------------------

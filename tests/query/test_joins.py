@@ -13,7 +13,7 @@ import penstock as ps
 from penstock import col
 from penstock.errors import UserError
 from penstock.operators.interval_join import IntervalJoin
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.query.explain import explain_app
 from penstock.query.joins import KeyedJoins
 from penstock.testing.list_log import ListLog
@@ -162,7 +162,7 @@ def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
 
 
 def plan_of(made: ps.Stream) -> Any:
-    return compiled(ps.app("x", ps.output("out", made)))
+    return compile_app(ps.app("x", ps.output("out", made)))
 
 
 def test_a_join_with_itself_reads_and_sends_its_rows_once() -> None:
@@ -220,5 +220,5 @@ def test_equal_joins_are_computed_once() -> None:
         streams[0].key_by("src").join(streams[1].key_by("caller"), within="1s", where=col("cost") > 1)
         for _ in range(2)
     ]
-    plan = compiled(ps.app("x", *(ps.output(f"out{at}", one) for at, one in enumerate(made))))
+    plan = compile_app(ps.app("x", *(ps.output(f"out{at}", one) for at, one in enumerate(made))))
     assert [type(sub.operator) for sub in plan.stages.values()] == [IntervalJoin]

@@ -12,7 +12,7 @@ import penstock as ps
 from penstock import col
 from penstock.cli.commands import app as cli
 from penstock.errors import UserError
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from penstock.query.picture import draw_plan
 from penstock.query.strategies import Cluster, count_operators, strategies
 
@@ -33,7 +33,7 @@ def shop() -> ps.App:
 
 
 def test_a_picture_is_whole_and_names_every_part() -> None:
-    drawn = draw_plan(compiled(shop()))
+    drawn = draw_plan(compile_app(shop()))
     root = ElementTree.fromstring(drawn)
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     for part in (

@@ -14,7 +14,7 @@ from penstock import col
 from penstock.catalogue.app_plan import AppPlan
 from penstock.errors import UserError
 from penstock.query import logical
-from penstock.query.compile import compiled, forms
+from penstock.query.compile import compile_app, compile_forms
 from penstock.query.edges import EdgeSource
 from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
@@ -60,7 +60,7 @@ def nodes(made: ps.App, kind: type[logical.Node]) -> list[logical.Node]:
 def test_equal_steps_over_one_stream_become_one() -> None:
     events = clicks()
     same = [events.filter(col("bytes") > 1).key_by("user").window("5s").count() for _ in range(3)]
-    made = compiled(app(*same))
+    made = compile_app(app(*same))
     assert len(made.stages) == 1
     assert len(made.edges_from(EdgeSource("stage", "1-time-window-aggregate"))) == 3
 
@@ -79,7 +79,7 @@ def test_equal_steps_over_one_stream_become_one() -> None:
 def test_steps_that_differ_stay_two(other: object) -> None:
     events = clicks()
     first = events.filter(col("bytes") > 1).key_by("user").window("5s").count()
-    assert len(compiled(app(first, other(events))).stages) == 2  # type: ignore[operator]
+    assert len(compile_app(app(first, other(events))).stages) == 2  # type: ignore[operator]
 
 
 def test_long_lists_with_the_same_text_are_different() -> None:
@@ -88,7 +88,7 @@ def test_long_lists_with_the_same_text_are_different() -> None:
         events.filter(col("bytes").is_in([*range(1000), last])).key_by("user").window("5s").count()
         for last in (5_000, 5_001)
     )
-    assert len(compiled(app(first, second)).stages) == 2
+    assert len(compile_app(app(first, second)).stages) == 2
 
 
 def test_functions_are_equal_to_themselves_alone() -> None:
@@ -139,7 +139,7 @@ def test_a_filter_on_keys_passes_the_aggregate_and_one_on_answers_does_not() -> 
 
 def test_a_filter_stays_above_what_others_read_too() -> None:
     counts = clicks().key_by("user").window("5s").count()
-    made = compiled(app(counts, counts.filter(col("user") == "u1"), counts.filter(col("user") == "u2")))
+    made = compile_app(app(counts, counts.filter(col("user") == "u1"), counts.filter(col("user") == "u2")))
     assert len(made.stages) == 1
 
 
@@ -150,7 +150,7 @@ def test_neighbouring_filters_are_one_pass_and_so_are_maps_that_do_not_need_each
     rows = (
         clicks().filter(col("bytes") > 1).filter(col("user") != "u3").map(a=col("bytes")).map(b=col("user"))
     )
-    (edge,) = compiled(app(rows)).edges
+    (edge,) = compile_app(app(rows)).edges
     assert [type(step) for step in edge.steps] == [MergedStep, MergedStep]
 
 
@@ -175,7 +175,7 @@ def test_a_failure_in_a_merged_step_names_the_line_that_failed(tmp_path: Path) -
 
 def test_aggregates_are_reduced_before_they_travel_and_lists_are_not() -> None:
     events = clicks()
-    made = compiled(app(events.key_by("user").window("5s").count(), events.key_by("user").last(2, "page")))
+    made = compile_app(app(events.key_by("user").window("5s").count(), events.key_by("user").last(2, "page")))
     assert {str(edge.target): edge.reduce for edge in made.edges if edge.source.kind == "scan"} == {
         "1-time-window-aggregate": True,
         "2-last-n": False,
@@ -188,16 +188,16 @@ def levels(plan: Plan) -> list[int]:
 
 def test_the_same_key_again_needs_no_exchange() -> None:
     last = clicks().key_by("user").last(2, "bytes").map(more=col("bytes").list.sum())
-    again = compiled(app(last.key_by("user").window("5s").sum("more")))
+    again = compile_app(app(last.key_by("user").window("5s").sum("more")))
     assert levels(again) == [1, 1]
     assert [edge.forward for edge in again.edges if edge.source.stage == "1-last-n"] == [True]
-    other = compiled(app(last.key_by("more").window("5s").count()))
+    other = compile_app(app(last.key_by("more").window("5s").count()))
     assert levels(other) == [1, 2]
 
 
 def test_a_key_that_was_changed_in_between_is_another_key() -> None:
     last = clicks().key_by("user").last(2, "bytes").map(user=col("user").str.to_uppercase())
-    assert levels(compiled(app(last.key_by("user").window("5s").count()))) == [1, 2]
+    assert levels(compile_app(app(last.key_by("user").window("5s").count()))) == [1, 2]
 
 
 # -- the answers ----------------------------------------------------------------------------------------
@@ -229,4 +229,4 @@ def test_no_rule_changes_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(AppPlan, "of", lambda app: AppPlan(plain, {one.name: one for one in app.outputs}))
     assert rows("plain") == optimised
     assert levels(plain) == [1, 2, 1, 3]
-    assert levels(forms(everything()).plan) == [1, 1, 1]
+    assert levels(compile_forms(everything()).plan) == [1, 1, 1]

@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import UserError
-from penstock.query.compile import compiled
+from penstock.query.compile import compile_app
 from tests.regressions.harness import run, stream
 from tests.regressions.test_answers import ROWS
 
@@ -22,7 +22,7 @@ def test_partitioners_of_differently_named_keys():
 
 def test_a_pushed_filter_keeps_the_partitioner():
     counted = stream(ROWS).key_by("user", partition=ps.by_range("user", ["d"])).window("1s").count()
-    plan = compiled(ps.app("t", ps.output("o", counted.filter(col("user") == "a"))))
+    plan = compile_app(ps.app("t", ps.output("o", counted.filter(col("user") == "a"))))
     assert all(sub.partitioners for sub in plan.stages.values())
 
 

@@ -16,7 +16,7 @@ def test_an_engine_that_fails_while_it_is_being_promoted_takes_nothing(tmp_path:
     """The lease comes while its last epoch is under way, and that fails."""
     engine: Any = Engine(Program("t", tmp_path), Settings(state=tmp_path, master="inline"))
     taken, raised = list[str](), list[BaseException]()
-    engine.seat.promoted = lambda fence, program: taken.append("the book")
+    engine.role.promote = lambda fence, program: taken.append("the epoch records")
     waiting = threading.Event()
 
     def promoted() -> None:
@@ -35,4 +35,4 @@ def test_an_engine_that_fails_while_it_is_being_promoted_takes_nothing(tmp_path:
     thread.join(10)
     assert raised == [engine._failure]
     assert not taken
-    assert not engine.seat.decides.is_set()
+    assert not engine.role.is_leader

@@ -1,4 +1,4 @@
-"""When an engine that follows may carry out an epoch: of an app once it is recorded, of jobs once it is committed."""
+"""When an engine that follows may execute an epoch: of an app once it is recorded, of jobs once it is committed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
-from penstock.engine.duty import Duty, Leader
-from penstock.engine.role import Seat
+from penstock.engine.role import Assignment, EngineRole, FollowedLeader
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
 
@@ -36,21 +35,23 @@ def test_an_epoch_of_jobs_is_executed_when_its_failures_are_decided(what: str, t
     for epoch in range(3):
         commands = 0 if what == "app" else epoch
         records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=commands)))
-    duty = Duty("e2", SharedRecords(records.path), tmp_path, follows=Leader(lambda: 1, dict))
+    assignment = Assignment(
+        "e2", SharedRecords(records.path), tmp_path, leader=FollowedLeader(lambda: 1, dict)
+    )
     program = Program("few", tmp_path / "state") if what == "jobs" else app()
-    seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)
-    seat.claimed(program, None)
+    role = EngineRole(tmp_path / "state" / "ha" / "replicas" / "e2", assignment)
+    role.claim(program, None)
     try:
-        allowed = [epoch for epoch in range(4) if seat.recorded_end(epoch) is not None]
+        allowed = [epoch for epoch in range(4) if role.recorded_end(epoch) is not None]
         assert allowed == {"jobs": [0, 1], "app": [0, 1, 2], "app and jobs": [0, 1]}[what]
-        assert seat.taken() == 0, "it has done none yet"
-        seat.committed = 2
-        assert seat.recorded_end(2) is not None
-        seat.committed = -1
-        seat.promoted(Lease(), program)
-        seat.decides.set()
-        assert seat.recorded_end(2) is not None, "whoever leads repeats what is recorded"
-        assert seat.recorded_end(3) is None
-        assert seat.taken() == (0 if what == "app" else 2)
+        assert role.applied_commands() == 0, "it has executed none yet"
+        role.leader_committed = 2
+        assert role.recorded_end(2) is not None
+        role.leader_committed = -1
+        role.promote(Lease(), program)
+        role.is_leader = True
+        assert role.recorded_end(2) is not None, "whoever leads repeats what is recorded"
+        assert role.recorded_end(3) is None
+        assert role.applied_commands() == (0 if what == "app" else 2)
     finally:
-        seat.state.release()
+        role.state.release()

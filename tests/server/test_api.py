@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock.catalogue.agent_reduction import reduction_of
+from penstock.catalogue.agent_reduction import compile_reduction
 from penstock.catalogue.program_of import program_of
 from penstock.server.wire import ARROW, PROBLEM
 from penstock.testing.list_log import ListLog
@@ -344,7 +344,7 @@ def test_an_app_is_asked_and_changed_as_jobs_are(state: Path) -> None:
 def test_jobs_that_agents_reduce_for_report_why_they_do_not_change(state: Path) -> None:
     text = f"""CREATE STREAM clicks FROM segments('{state}/log') FORMAT combined_log EVENT TIME time;
     CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"""
-    program = program_of(reduction_of(text, "clicks").engine_app(), state, keeps_results=True)
+    program = program_of(compile_reduction(text, "clicks").engine_app(), state, keeps_results=True)
     query = {"query": "SELECT path FROM clicks"}
     with (
         serving(program, state, by_itself=False) as running,

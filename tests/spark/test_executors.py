@@ -57,7 +57,7 @@ def test_a_task_prefers_an_executor_by_its_location() -> None:
 @pytest.mark.spark
 def test_a_local_master_has_no_executors_and_takes_no_requests(spark: SparkSession) -> None:
     executors = Executors(spark.sparkContext)
-    executors.begin(3, 1.0)
+    executors.wait_for_first(3, 1.0)
     assert executors.list() == ()
     assert not executors.request(2)
     assert executors.retire(["driver"]) == ()

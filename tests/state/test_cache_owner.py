@@ -37,14 +37,14 @@ def test_directories_of_processes_that_are_gone_are_cleared_and_others_are_left(
 def test_an_executor_that_comes_leaves_frames_on_their_way_alone(tmp_path: Path) -> None:
     engine = HostCache(tmp_path / "engine", 1 << 20)
     engine.claim()
-    shelf = tmp_path / "engine" / "shelf"
-    shelf.mkdir()
-    (shelf / "frame.arrow").write_bytes(b"on its way")
+    spill = tmp_path / "engine" / "spill"
+    spill.mkdir()
+    (spill / "frame.arrow").write_bytes(b"on its way")
     left = tmp_path / "engine" / "executor-7"
     left.mkdir()
     (left / "owner").write_text("99999999")
     engine.for_executor("8").claim()
-    assert (shelf / "frame.arrow").exists()
+    assert (spill / "frame.arrow").exists()
     assert not left.exists()
 
 

@@ -54,7 +54,7 @@ def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
 
     with task.clock():
         done = Engine(told, settings, spark).run(
-            watch, for_seconds=task.live_seconds or None, tell=clock.tell
+            watch, for_seconds=task.live_seconds or None, on_phase=clock.on_phase
         )
     if not task.live_seconds and (done.events, done.late, done.bad) != (task.facts["events"], 0, 0):
         raise SystemExit(

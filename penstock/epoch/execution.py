@@ -1,0 +1,109 @@
+"""An epoch after its stages: what the runner delivers and commits, and the report that follows from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.epoch.checkpoint import Checkpoints
+from penstock.epoch.gather import EpochResult
+from penstock.epoch.migration import MigrationResult
+from penstock.epoch.recovery_actions import DeliveryPlan
+from penstock.epoch.report import EpochReport
+from penstock.epoch.skipped_partitions import late_starts, newly_skipped
+from penstock.epoch.task_work import list_tasks, sum_stage_work
+from penstock.query.physical import Plan
+from penstock.state.epoch_record import EpochRecord
+
+
+@dataclass(frozen=True)
+class Execution:
+    """An epoch whose stages are executed."""
+
+    record: EpochRecord
+    plan: Plan
+    result: EpochResult
+    delivery: DeliveryPlan
+    #: whether it was recorded before; and whether the sinks are known to have it
+    replayed: bool
+    already_delivered: bool
+    needs_replay: bool
+    #: the outputs that skip it
+    skipped: frozenset[str]
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self.record.end.epoch
+
+    @property
+    def delivery_skipped(self) -> bool:
+        """Whether sinks have it and receive nothing again."""
+        return self.already_delivered and not self.delivery.redelivers
+
+    @cached_property
+    def watermarks(self) -> Mapping[str, int | None]:
+        """The watermark of each stream after it."""
+        return {name: stream.watermark for name, stream in self.result.manifest.streams.items()}
+
+    @property
+    def watermark(self) -> int | None:
+        """The least of the watermarks."""
+        return min((mark for mark in self.watermarks.values() if mark is not None), default=None)
+
+    def _units(self) -> dict[str, int]:
+        """What it read of each stream, in the log's units."""
+        units: dict[str, int] = {}
+        for stream, span in self.record.spans:
+            log = self.plan.scans[stream].stream.log if stream in self.plan.scans else None
+            read = log.units(span.partition, span.start, span.end) if log else span.end - span.start
+            units[stream] = units.get(stream, 0) + read
+        return units
+
+    def report(
+        self,
+        repeated_rows: Mapping[str, int],
+        checkpoints: Checkpoints,
+        migration: MigrationResult | None,
+        seconds: float,
+    ) -> EpochReport:
+        """The report of the epoch, once it is committed."""
+        record, result = self.record, self.result
+        is_durable = checkpoints.durable_epoch == self.epoch
+        return EpochReport(
+            epoch=self.epoch,
+            events=result.count("events"),
+            bytes=result.count("bytes"),
+            late=result.count("late"),
+            bad=result.count("bad"),
+            seconds=seconds,
+            stage_seconds=result.stage_seconds(),
+            units=self._units(),
+            watermark=self.watermark,
+            watermarks=self.watermarks,
+            pending=result.pending,
+            state_bytes=result.manifest.state_bytes(),
+            rows={name: rows for name, rows in result.rows.items() if name not in self.skipped},
+            replayed=self.replayed,
+            already_delivered=self.already_delivered,
+            delivery_skipped=self.delivery_skipped,
+            redelivered=self.delivery.redelivers,
+            repeated_rows=repeated_rows,
+            withheld_rows=self.delivery.withheld_rows,
+            suspended=self.plan.idle_outputs,
+            needs_replay=self.needs_replay,
+            durable_epoch=checkpoints.durable_epoch,
+            run_bytes=result.run_bytes(),
+            checkpoint_bytes=checkpoints.copied_bytes if is_durable else 0,
+            manifest_cpu_seconds=checkpoints.cpu_seconds,
+            oldest=result.oldest,
+            newest=result.newest,
+            committed_at=time.time(),
+            tasks=list_tasks(result.reports),
+            work=sum_stage_work(result.slices, self.plan, result.maps, result.manifest.collections),
+            maps=result.maps,
+            migration=migration,
+            skipped_partitions=len(newly_skipped(record.start, record.end)) + len(late_starts(record.end)),
+        )
