@@ -80,7 +80,7 @@ def decide_state(
     outcome: StateOutcome = "kept"
     if old is None or not new.can_continue(old):
         outcome = "rebuilt" if rebuild else "anew"
-    return outcome, NO_STATE if new.stateless else STATE_LOST if old is None else _OUTCOMES[outcome]
+    return outcome, NO_STATE if new.is_stateless else STATE_LOST if old is None else _OUTCOMES[outcome]
 
 
 def find_job(name: str, catalogue: Catalogue) -> JobEntry:

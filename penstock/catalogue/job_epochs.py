@@ -17,9 +17,9 @@ from penstock.catalogue.command import FlushJob
 from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.job_builder import PythonDeclarations
-from penstock.catalogue.planner import PlannedJob
+from penstock.catalogue.planner import PlannedJob, plan_epoch
+from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, reset_commands
 from penstock.catalogue.results import Results, cast_to_schema
-from penstock.catalogue.skipped_jobs import drop_state_in_app, empty_jobs, own_state_bytes, plan_epoch
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
 from penstock.state.ipc import stream_bytes
@@ -203,7 +203,7 @@ class JobEpochs:
                 assert self._given.app is not None
                 manifest, sizes = drop_state_in_app(self._given.app.plan, in_app, manifest)
             if others := set(outputs) - in_app:
-                self._intake.decide(lambda now: empty_jobs(others, then, now))
+                self._intake.decide(lambda now: reset_commands(others, then, now))
             return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
 
     def keep_results(

@@ -26,12 +26,12 @@ class JobsApp(JobsDeclaration):
 
     def explained(self) -> list[Reply]:
         """What EXPLAIN shows of every job; nothing is run."""
+        from penstock.catalogue.explain import explain_scripts
         from penstock.catalogue.job_builder import PythonDeclarations
         from penstock.catalogue.script import read_script
 
-        return explain_scripts(
-            [read_script(self.sql, self.file)], PythonDeclarations(self.streams, self.queries, self.functions)
-        )
+        declarations = PythonDeclarations(self.streams, self.queries, self.functions)
+        return explain_scripts([read_script(self.sql, self.file)], declarations)
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Program:
         """The program of the jobs on a state directory; `follows`: another process executes the epochs; `shared`: other

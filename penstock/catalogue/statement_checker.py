@@ -33,7 +33,6 @@ from penstock.catalogue.command import (
 )
 from penstock.catalogue.command_checks import NO_STATE, STATE_LOST, CommandChecks, decide_state, find_job
 from penstock.catalogue.declaration_checks import check_declared, check_parameters, skipped_statement
-from penstock.catalogue.explain import explain_job
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import Script, locate_errors
 from penstock.decode.partials import Partials
@@ -268,7 +267,7 @@ class StatementChecker:
                 self._drop_unread_streams(acceptance)
             case "flush":
                 job = self._builder.job(statement.name, acceptance.catalogue)
-                if not job.flushes:
+                if not job.can_flush:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
                         f"the job {statement.name} has no open windows that it could emit early",
@@ -284,8 +283,8 @@ class StatementChecker:
                 job = self._builder.job(statement.name, acceptance.catalogue)
                 self._builder.sinks(entry)
                 effect = "it continues with the state it had, without the events since"
-                if entry.lost or job.stateless:
-                    effect = NO_STATE if job.stateless else STATE_LOST
+                if entry.lost or job.is_stateless:
+                    effect = NO_STATE if job.is_stateless else STATE_LOST
                 command = ResumeJob(statement.name, entry.lost)
                 acceptance.do(
                     command, f"resumed job {statement.name}; {effect}", "anew" if entry.lost else "kept"
@@ -316,7 +315,7 @@ class StatementChecker:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 return Reply(f"does not run: {entry.master.error}", name, question=True)
-        return Reply(explain_job(self._builder.job(name, catalogue)), name, question=True)
+        return Reply(self._builder.job(name, catalogue).explain(), name, question=True)
 
 
 def describe_job(entry: JobEntry, sinks: Sequence[Sink] = ()) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_a_query_of_a_file_becomes_a_job_and_brings_its_stream(files: Files, tmp
         assert latest.rows.rows()[-1] == expected[-1]
         shown = jobs.execute("SHOW JOBS")[0].rows[0]
         assert str(shown["query"]).startswith("app.py:query (")
-        assert "tells page String, user String" in jobs.execute("EXPLAIN JOB errors")[0].message
+        assert "emits page String, user String" in jobs.execute("EXPLAIN JOB errors")[0].message
         assert [one.did for _, one in jobs.questions.versions("errors")] == ["created"]
         jobs.execute("DROP JOB errors")
         assert not jobs.catalogue.streams, "the stream went with the last that read it"
