@@ -34,7 +34,6 @@ from penstock.catalogue.command import (
 )
 from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.declaration_checks import check_declared, check_parameters, skipped_statement
-from penstock.catalogue.explain import explain_job
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations, blame_reader
 from penstock.catalogue.script import Script, placed
 from penstock.catalogue.submission import Submission, unread_streams
@@ -267,7 +266,7 @@ class Desk:
         fate: StateFate = "kept"
         if old is None or not new.can_continue(old):
             fate = "rebuilt" if rebuild else "anew"
-        return fate, "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
+        return fate, "it needs no state" if new.is_stateless else _GONE if old is None else _FATES[fate]
 
     def _drop_unread_streams(self, made: Accepted) -> None:
         """Streams that came with jobs of Python go with the last that reads them."""
@@ -284,7 +283,7 @@ class Desk:
                 self._drop_unread_streams(made)
             case "flush":
                 job = self._builder.job(said.name, made.catalogue)
-                if not job.flushes:
+                if not job.can_flush:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
                         f"the job {said.name} has no open windows it could tell early",
@@ -300,7 +299,7 @@ class Desk:
                 job = self._builder.job(said.name, made.catalogue)
                 self._builder.sinks(entry)
                 told = _GONE if entry.lost else "it goes on with the state it had, without the events since"
-                if job.stateless:
+                if job.is_stateless:
                     told = "it needs no state"
                 command = ResumeJob(said.name, entry.lost)
                 made.do(command, f"resumed job {said.name}; {told}", "anew" if entry.lost else "kept")
@@ -330,7 +329,7 @@ class Desk:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 return Answered(f"does not run: {entry.master.error}", name, question=True)
-        return Answered(explain_job(self._builder.job(name, catalogue)), name, question=True)
+        return Answered(self._builder.job(name, catalogue).explain(), name, question=True)
 
     # -- checks ----------------------------------------------------------------------------------
 

@@ -1,44 +1,30 @@
-"""A compiled job in a few lines, for EXPLAIN. Pure."""
+"""Explain texts of statements without running them: the plans of their jobs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
-import polars as pl
-
-from penstock.catalogue.compiled_job import CompiledJob
-from penstock.query import logical
-
-
-def explain_job(job: CompiledJob) -> str:
-    """What a job tells, what it reads, and by which operators."""
-    columns = ", ".join(f"{name} {dtype}" for name, dtype in job.schema.items())
-    lines = [f"tells {columns}"]
-    if job.template is not None:
-        said = job.template
-        lines.append(f"reads stream {said.source.stream.name}: {', '.join(sorted(said.needed))}")
-        lines += [f"where {condition}" for condition in said.conditions]
-        lines += [
-            f"where {operand} == {value!r} (looked up with other jobs)" for operand, value in said.equalities
-        ]
-        if said.aggregation is not None:
-            what = ", ".join(aggregate.describe() for aggregate in said.aggregation.aggregates)
-            lines.append(f"{what} over {said.aggregation.window.describe()}, with all jobs of this shape")
-        if said.top is not None:
-            lines.append(replace(said.top, by=_told_as(said.top.by, job.node)).describe())
-    else:
-        assert job.plan is not None
-        lines.append(f"reads {', '.join([*job.scans, *(f'job {name}' for name in sorted(job.reads))])}")
-        lines += [f"{sub.id}: {sub.operator.describe()}" for sub in job.plan.stages.values()]
-    return "\n".join(lines)
+from penstock.catalogue.catalogue import Catalogue
+from penstock.catalogue.command import Answered
+from penstock.catalogue.commands import Desk
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
+from penstock.catalogue.script import Script
+from penstock.sql.statements import Explain
 
 
-def _told_as(column: str, node: logical.Node) -> str:
-    """What the rows call the column that a ranking goes by, below their last steps."""
-    if isinstance(node, logical.Top) or not node.inputs:
-        return column
-    below = _told_as(column, node.inputs[0])
-    if isinstance(node, logical.Map):
-        named = [name for name, made in node.columns if made.meta.undo_aliases().meta.eq(pl.col(below))]
-        return named[0] if named else "value that it does not tell" if node.only else below
-    return below
+def explain_scripts(
+    scripts: Sequence[Script], declarations: PythonDeclarations, *, all_jobs: bool = True
+) -> list[Answered]:
+    """The text of EXPLAIN for every job of texts, or only for those that the texts themselves explain, by name."""
+    statements = sum(len(script.statements) for script in scripts)
+    desk = Desk(JobBuilder(declarations), declarations, statements + len(declarations.queries))
+    catalogue = desk.begun(Script("", ()), Catalogue(), first=True).catalogue
+    answers: list[Answered] = []
+    for script in scripts:
+        accepted = desk.begun(script, catalogue, first=True)
+        catalogue = accepted.catalogue
+        answers += [answer for answer in accepted.answers if answer.question and answer.name]
+    if all_jobs:
+        all_statements = [Explain(name, "") for name in catalogue.jobs]
+        answers = desk.accepted(Script("", all_statements), catalogue).answers + answers
+    return answers

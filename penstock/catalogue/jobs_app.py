@@ -27,7 +27,7 @@ class JobsApp(JobsDeclaration):
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""
-        from penstock.catalogue.explain_script import explain_scripts
+        from penstock.catalogue.explain import explain_scripts
         from penstock.catalogue.job_builder import PythonDeclarations
         from penstock.catalogue.script import script
 

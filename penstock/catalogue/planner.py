@@ -1,6 +1,7 @@
-"""The planner of all jobs: one plan in which they share scans, conditions, what is computed, and exchanges. Pure.
+"""Plan all jobs together: one plan in which they share scans, conditions, computed columns and exchanges. Pure.
 
-Receives compiled jobs and how their lives stand; hands the plan of an epoch.
+`plan_jobs` plans jobs by their life. `plan_epoch` also leaves outputs idle that an epoch must skip, and puts the plan
+of the app beside that of the jobs.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from penstock.catalogue.app_plan import AppPlan
+from penstock.catalogue.catalogue import JobEntry
 from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.lifecycle import Life
-from penstock.catalogue.template import TemplateAggregation, TemplateForm
+from penstock.catalogue.template import TemplateForm
 from penstock.ha.schemes import Semantics
 from penstock.operators.identity import Json, digest_of
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
@@ -24,49 +27,205 @@ from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
 
-#: begins the names of sub-queries that work on jobs of one form
+#: the prefix of the ids of stages of template groups
 _GROUP = "template-group-"
 #: from so many jobs on that differ in constants only, a join with their constants finds their events
-FEW = 4
+_MIN_JOINED = 4
 
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job on its way into the plan."""
+    """A job as input of the planner."""
 
     job: CompiledJob
     life: Life
     sinks: tuple[Sink, ...]
     recovery: Semantics | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self.life == "running"
+
+
+# -- an epoch ------------------------------------------------------------------------------------
+
+
+def plan_epoch(
+    name: str,
+    jobs: Sequence[PlannedJob],
+    skipped: Collection[str],
+    app: AppPlan | None = None,
+    outputs: Sequence[JobEntry] = (),
+) -> Plan:
+    """The plan of jobs, and of the `outputs` that share the plan of an app. Of the jobs and outputs named in `skipped`,
+    those are idle that run, have state, and are not read by others that are not skipped."""
+    active = {entry.name for entry in outputs if entry.master.life == "running"}
+    running = {one.job.name for one in jobs if one.is_running}
+    # a paused job counts as a reader: it will need what it reads when it runs again
+    reads = {one.job.name: one.job.reads | one.job.previous.keys() for one in jobs}
+    needed = _find_needed({**dict.fromkeys(active, frozenset[str]()), **reads}, skipped)
+    stateful = {one.job.name for one in jobs if not one.job.is_stateless}
+    idle = frozenset((stateful & set(skipped) & running) - needed)
+    app_part = None if app is None else _plan_outputs(app, outputs, active, (active & set(skipped)) - needed)
+    plan = plan_jobs(
+        name, [replace(one, life="paused") if one.job.name in idle else one for one in jobs], app_part
+    )
+    waiting = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
+    waiting |= {entry.name: entry.recovery for entry in outputs if entry.name not in active}
+    released = (
+        set[str]() if app is None else app.plan.identities.states.keys() - plan.identities.states.keys()
+    )
+    return replace(
+        plan,
+        idle_outputs=idle | plan.idle_outputs,
+        needed=needed,
+        waiting=waiting,
+        released=frozenset(released),
+    )
+
+
+def _plan_outputs(app: AppPlan, outputs: Sequence[JobEntry], active: set[str], idle: set[str]) -> Plan | None:
+    """The part of an app's plan that some of its outputs need, with the recoveries of the catalogue."""
+    if not outputs:
+        return None
+    part = app.part(active, idle | {entry.name for entry in outputs} - active)
+    recoveries = {entry.name: entry.recovery for entry in outputs}
+    changed = {
+        name: replace(output, recovery=recoveries[name])
+        for name, output in part.outputs.items()
+        if name in recoveries and output.recovery != recoveries[name]
+    }
+    return replace(part, outputs={**part.outputs, **changed}) if changed else part
+
+
+def _find_needed(reads: Mapping[str, Collection[str]], skipped: Collection[str]) -> frozenset[str]:
+    """The skipped jobs whose rows a job that is not skipped reads, directly or by way of other jobs."""
+    if not skipped:
+        return frozenset()
+    pending = [name for name in reads if name not in skipped]
+    needed = set(pending)
+    while pending:
+        new = set(reads.get(pending.pop(), ())) - needed
+        needed |= new
+        pending += new
+    return frozenset(needed.intersection(skipped))
+
+
+# -- the plan of all jobs ------------------------------------------------------------------------
+
 
 def plan_jobs(name: str, jobs: Sequence[PlannedJob], app: Plan | None = None) -> Plan:
-    """The plan in which these jobs run together, beside what runs of an `app`. One that is paused, or failed, gets no
-    events and emits nothing, while time continues in its state."""
+    """The plan of jobs, beside that of an `app`. A job that does not run gets no events and emits nothing, while time
+    continues in its state."""
     if app is not None and not jobs:
         return app
     plan = _PlanBuilder(name, jobs).plan()
-    return plan if app is None else _beside(app, plan)
+    return plan if app is None else _join_plans(app, plan)
 
 
-def _beside(app: Plan, jobs: Plan) -> Plan:
+def _join_plans(app: Plan, jobs: Plan) -> Plan:
     """The plan of jobs, and that of an app before it."""
-    shared = {name: _both(scan, jobs.scans[name]) for name, scan in app.scans.items() if name in jobs.scans}
-    edges = (*app.edges, *jobs.edges)
+    shared = {
+        name: replace(scan, columns=_in_order(scan.stream, {*scan.columns, *jobs.scans[name].columns}))
+        for name, scan in app.scans.items()
+        if name in jobs.scans
+    }
     return replace(
         jobs,
         scans={**app.scans, **jobs.scans, **shared},
         stages={**app.stages, **jobs.stages},
-        edges=tuple(replace(edge, id=number) for number, edge in enumerate(edges)),
+        edges=_number([*app.edges, *jobs.edges]),
         outputs={**app.outputs, **jobs.outputs},
         levels=max(app.levels, jobs.levels),
         idle_outputs=app.idle_outputs,
     )
 
 
-def _both(one: ScanPlan, other: ScanPlan) -> ScanPlan:
-    """A stream with the columns that either of two needs."""
-    return replace(one, columns=_ordered(one.stream, {*one.columns, *other.columns}))
+class _PlanBuilder:
+    def __init__(self, name: str, jobs: Sequence[PlannedJob]) -> None:
+        self._name, self._jobs = name, jobs
+        self._stages: dict[str, Stage] = {}
+        self._edges: list[Edge] = []
+        self._members: dict[str, dict[int, GroupMember]] = {"": {}}
+        self._owners: dict[str, int] = {}
+        self._selections: dict[EdgeSource, _SelectionBuilder] = {}
+        self._steps_ids: dict[Hashable, int] = {}
+        self._read = {name for planned in jobs for name in planned.job.reads}
+
+    def plan(self) -> Plan:
+        groups: dict[str, list[PlannedJob]] = {}
+        for planned in self._jobs:
+            template = planned.job.template
+            if template is None:
+                self._add_alone(planned)
+            elif template.aggregation is not None:
+                groups.setdefault(template_group_id(template), []).append(planned)
+            elif planned.is_running:
+                self._add_member(planned.job, template, "")
+        for group, members in groups.items():
+            self._add_group(group, members)
+        for source in self._selections:
+            self._edges += [
+                Edge(0, EdgeSource("selection", source.name), (), EdgeTarget("stage", target), reduce=True)
+                for target in self._selections[source].targets
+            ]
+        running = [planned for planned in self._jobs if planned.is_running]
+        jobs = JobsPlan(
+            {source: selection.selection(source) for source, selection in self._selections.items()},
+            self._members,
+            self._owners,
+            _previous_columns(planned.job for planned in running),
+            {id_: frozenset({number}) for id_, number in self._owners.items() if number > 0}
+            | {group: frozenset(one.job.number for one in members) for group, members in groups.items()},
+        )
+        return Plan(
+            self._name,
+            _merge_scans(planned.job for planned in self._jobs),
+            self._stages,
+            _number(self._edges),
+            {planned.job.name: _plan_output(planned) for planned in running},
+            levels=max((stage.level for stage in self._stages.values()), default=0),
+            jobs=jobs,
+        )
+
+    def _add_alone(self, planned: PlannedJob) -> None:
+        """Add a job with a plan of its own."""
+        plan = planned.job.plan
+        assert plan is not None
+        self._stages |= plan.stages
+        self._owners |= dict.fromkeys(plan.stages, planned.job.number)
+        self._edges += [edge for edge in plan.edges if planned.is_running or _is_between_stages(edge)]
+
+    def _add_group(self, group: str, members: Sequence[PlannedJob]) -> None:
+        template = members[0].job.template
+        assert template is not None
+        aggregation = template.aggregation
+        assert aggregation is not None
+        running = [planned.job for planned in members if planned.is_running]
+        stream = template.source.stream.name
+        self._stages[group] = Stage(
+            group,
+            1,
+            aggregation.operator(tuple(sorted((job.number, *_window(job)) for job in running))),
+            (stream,),
+            template.source.origin,
+            identity=group.removeprefix(_GROUP),
+            former_id=former_group_id(
+                stream, aggregation.key_types, aggregation.aggregates, aggregation.overlapping
+            ),
+        )
+        self._members[group] = {}
+        for job in running:
+            assert job.template is not None
+            self._add_member(job, job.template, group)
+
+    def _add_member(self, job: CompiledJob, template: TemplateForm, group: str) -> None:
+        source = EdgeSource("scan", template.source.stream.name)
+        self._selections.setdefault(source, _SelectionBuilder()).add(job, group)
+        steps_id = None
+        if job.keys is not None and job.keys.result_steps is not None and job.name not in self._read:
+            steps_id = self._steps_ids.setdefault(job.keys.result_steps, len(self._steps_ids))
+        self._members[group][job.number] = GroupMember(job.number, job.name, template.result_steps, steps_id)
 
 
 class _SelectionBuilder:
@@ -79,24 +238,30 @@ class _SelectionBuilder:
         self._groups: dict[str, list[tuple[JobSelection, CompiledJob]]] = {}
 
     def add(self, job: CompiledJob, group: str) -> None:
-        said, keys = job.template, job.keys
-        assert said is not None
+        template, keys = job.template, job.keys
+        assert template is not None
         assert keys is not None
-        conditions = tuple(sorted(map(self._condition, keys.conditions, said.conditions)))
-        equal = [
+        conditions = tuple(sorted(map(self._condition, keys.conditions, template.conditions)))
+        equalities = [
             (self._operands.setdefault(key, (len(self._operands), operand))[0], value)
-            for key, (operand, value) in zip(keys.operands, said.equalities, strict=True)
+            for key, (operand, value) in zip(keys.operands, template.equalities, strict=True)
         ]
-        projection, _ = self._projections.setdefault(keys.projection, (len(self._projections), said.steps))
-        pane = None if said.aggregation is None else said.aggregation.pane
-        chosen = JobSelection(
-            job.number, conditions, tuple(sorted(equal, key=_operand)), projection, pane, said.ends
+        projection, _ = self._projections.setdefault(
+            keys.projection, (len(self._projections), template.steps)
         )
-        self._groups.setdefault(group, []).append((chosen, job))
+        selection = JobSelection(
+            job.number,
+            conditions,
+            tuple(sorted(equalities, key=lambda pair: pair[0])),
+            projection,
+            None if template.aggregation is None else template.aggregation.pane,
+            template.extremes,
+        )
+        self._groups.setdefault(group, []).append((selection, job))
 
     def selection(self, source: EdgeSource) -> SharedSelection:
         groups = tuple(
-            TemplateGroup(target, tuple(self._found(members)), _ordered_events(members[0][1]))
+            TemplateGroup(target, tuple(self._finish(members)), _is_ordered(members[0][1]))
             for target, members in self._groups.items()
         )
         return SharedSelection(
@@ -109,15 +274,15 @@ class _SelectionBuilder:
 
     @property
     def targets(self) -> list[str]:
-        """The sub-queries to which rows go."""
+        """The stages to which rows go."""
         return [group for group in self._groups if group]
 
-    def _found(self, members: Sequence[tuple[JobSelection, CompiledJob]]) -> Iterator[JobSelection]:
+    def _finish(self, members: Sequence[tuple[JobSelection, CompiledJob]]) -> Iterator[JobSelection]:
         """A join finds many jobs at once; where there are few, their equalities are conditions like others."""
-        alike = Counter(_template(chosen) for chosen, _ in members)
-        for chosen, job in members:
-            if not chosen.equalities or alike[_template(chosen)] >= FEW:
-                yield chosen
+        counts = Counter(_without_constants(selection) for selection, _ in members)
+        for selection, job in members:
+            if not selection.equalities or counts[_without_constants(selection)] >= _MIN_JOINED:
+                yield selection
                 continue
             assert job.template is not None
             assert job.keys is not None
@@ -125,168 +290,79 @@ class _SelectionBuilder:
                 self._condition((key, "is", value), operand == pl.lit(value))
                 for key, (operand, value) in zip(job.keys.operands, job.template.equalities, strict=True)
             ]
-            yield replace(chosen, conditions=tuple(sorted({*chosen.conditions, *more})), equalities=())
+            conditions = tuple(sorted({*selection.conditions, *more}))
+            yield replace(selection, conditions=conditions, equalities=())
 
     def _condition(self, key: Hashable, condition: pl.Expr) -> int:
         return self._conditions.setdefault(key, (len(self._conditions), condition))[0]
 
 
-def _ordered_events(job: CompiledJob) -> bool:
+def _is_ordered(job: CompiledJob) -> bool:
     assert job.template is not None
-    return job.template.aggregation is None or job.template.aggregation.ordered
+    return job.template.aggregation is None or job.template.aggregation.is_ordered
 
 
-def _template(chosen: JobSelection) -> Hashable:
+def _without_constants(selection: JobSelection) -> Hashable:
     """What jobs have in common that differ in constants only."""
-    return chosen.projection, chosen.conditions, tuple(operand for operand, _ in chosen.equalities)
+    return selection.projection, selection.conditions, tuple(operand for operand, _ in selection.equalities)
 
 
-class _PlanBuilder:
-    def __init__(self, name: str, jobs: Sequence[PlannedJob]) -> None:
-        self._name, self._jobs = name, jobs
-        self._stages: dict[str, Stage] = {}
-        self._edges: list[Edge] = []
-        self._members: dict[str, dict[int, GroupMember]] = {"": {}}
-        self._owners: dict[str, int] = {}
-        self._selections: dict[EdgeSource, _SelectionBuilder] = {}
-        self._alike: dict[Hashable, int] = {}
-        self._read = {name for placed in jobs for name in placed.job.reads}
-
-    def plan(self) -> Plan:
-        groups: dict[str, list[PlannedJob]] = {}
-        for placed in self._jobs:
-            if placed.job.template is None:
-                self._add_alone(placed)
-            elif placed.job.template.aggregation is not None:
-                groups.setdefault(template_group_id(placed.job.template), []).append(placed)
-            elif placed.life == "running":
-                self._choose(placed.job, "")
-        for group, members in groups.items():
-            self._add_group(group, members)
-        for source in self._selections:
-            self._edges += [
-                Edge(0, EdgeSource("selection", source.name), (), EdgeTarget("stage", target), reduce=True)
-                for target in self._selections[source].targets
-            ]
-        jobs = JobsPlan(
-            {source: selection.selection(source) for source, selection in self._selections.items()},
-            self._members,
-            self._owners,
-            _previous(placed.job for placed in self._jobs if placed.life == "running"),
-            {id_: frozenset({number}) for id_, number in self._owners.items() if number > 0}
-            | {group: frozenset(one.job.number for one in members) for group, members in groups.items()},
-        )
-        outputs = {placed.job.name: _output(placed) for placed in self._jobs if placed.life == "running"}
-        return Plan(
-            self._name,
-            _scans(placed.job for placed in self._jobs),
-            self._stages,
-            tuple(replace(edge, id=number) for number, edge in enumerate(self._edges)),
-            outputs,
-            levels=max((sub.level for sub in self._stages.values()), default=0),
-            jobs=jobs,
-        )
-
-    def _add_alone(self, placed: PlannedJob) -> None:
-        """A job with a plan of its own."""
-        plan, number = placed.job.plan, placed.job.number
-        assert plan is not None
-        self._stages |= plan.stages
-        self._owners |= dict.fromkeys(plan.stages, number)
-        running = placed.life == "running"
-        self._edges += [edge for edge in plan.edges if running or _inside(edge)]
-
-    def _add_group(self, group: str, members: Sequence[PlannedJob]) -> None:
-        """Jobs that are worked on together."""
-        said = members[0].job.template
-        assert said is not None
-        assert said.aggregation is not None
-        running = [placed.job for placed in members if placed.life == "running"]
-        windows = tuple(sorted((job.number, *_window(job)) for job in running))
-        operator = said.aggregation.operator(windows)
-        streams = (said.source.stream.name,)
-        self._stages[group] = Stage(
-            group,
-            1,
-            operator,
-            streams,
-            said.source.origin,
-            identity=group.removeprefix(_GROUP),
-            former_id=former_group_id(
-                streams[0],
-                said.aggregation.key_types,
-                said.aggregation.aggregates,
-                said.aggregation.overlapping,
-            ),
-        )
-        self._members[group] = {}
-        for job in running:
-            self._choose(job, group)
-
-    def _choose(self, job: CompiledJob, group: str) -> None:
-        assert job.template is not None
-        source = EdgeSource("scan", job.template.source.stream.name)
-        self._selections.setdefault(source, _SelectionBuilder()).add(job, group)
-        alike = None
-        if job.keys is not None and job.keys.after is not None and job.name not in self._read:
-            alike = self._alike.setdefault(job.keys.after, len(self._alike))
-        self._members[group][job.number] = GroupMember(job.number, job.name, job.template.after, alike)
-
-
-def template_group_id(said: TemplateForm) -> str:
-    """The name of the sub-query that works on jobs of this form."""
-    assert said.aggregation is not None
-    shape: Json = [said.source.stream.name, said.aggregation.shape]
+def template_group_id(template: TemplateForm) -> str:
+    """The id of the stage in which jobs of this template form run together."""
+    assert template.aggregation is not None
+    shape: Json = [template.source.stream.name, template.aggregation.shape]
     return f"{_GROUP}{digest_of(shape)}"
 
 
 def _window(job: CompiledJob) -> tuple[int, int]:
     assert job.template is not None
-    aggregated = job.template.aggregation
-    assert isinstance(aggregated, TemplateAggregation)
-    return aggregated.window.size, aggregated.window.offset
+    assert job.template.aggregation is not None
+    window = job.template.aggregation.window
+    return window.size, window.offset
 
 
-def _inside(edge: Edge) -> bool:
-    """Whether an edge leads from a job's sub-query to another of its own."""
+def _is_between_stages(edge: Edge) -> bool:
     return edge.source.stage is not None and edge.target.stage is not None
 
 
-def _output(placed: PlannedJob) -> OutputPlan:
-    job = placed.job
-    if job.template is not None:
-        said = job.template
-        made = OutputPlan(job.name, dict(said.schema), placed.sinks, said.top, said.final_steps)
+def _number(edges: Sequence[Edge]) -> tuple[Edge, ...]:
+    return tuple(replace(edge, id=number) for number, edge in enumerate(edges))
+
+
+def _plan_output(planned: PlannedJob) -> OutputPlan:
+    job, template = planned.job, planned.job.template
+    if template is not None:
+        output = OutputPlan(
+            job.name, dict(template.schema), planned.sinks, template.top, template.final_steps
+        )
     else:
         assert job.plan is not None
-        made = replace(job.plan.outputs[job.name], sinks=placed.sinks)
-    return replace(made, job=job.number, streams=job.streams, recovery=placed.recovery)
+        output = replace(job.plan.outputs[job.name], sinks=planned.sinks)
+    return replace(output, job=job.number, streams=job.streams, recovery=planned.recovery)
 
 
-def _scans(jobs: Iterable[CompiledJob]) -> dict[str, ScanPlan]:
+def _merge_scans(jobs: Iterable[CompiledJob]) -> dict[str, ScanPlan]:
     """Every stream that a job reads, with the columns that any job needs."""
-    found: dict[str, ScanPlan] = {}
-    wanted: dict[str, set[str]] = {}
+    scans: dict[str, ScanPlan] = {}
+    columns: dict[str, set[str]] = {}
     for job in jobs:
         for name, scan in job.scans.items():
-            found.setdefault(name, scan)
-            wanted.setdefault(name, set()).update(scan.columns)
-    return {name: replace(scan, columns=_ordered(scan.stream, wanted[name])) for name, scan in found.items()}
+            scans.setdefault(name, scan)
+            columns.setdefault(name, set()).update(scan.columns)
+    return {
+        name: replace(scan, columns=_in_order(scan.stream, columns[name])) for name, scan in scans.items()
+    }
 
 
-def _previous(jobs: Iterable[CompiledJob]) -> dict[str, dict[str, pl.DataType]]:
-    """What is read of what jobs told an epoch before."""
-    found: dict[str, dict[str, pl.DataType]] = {}
+def _previous_columns(jobs: Iterable[CompiledJob]) -> dict[str, dict[str, pl.DataType]]:
+    """The columns that are read of what jobs emitted in the epoch before, by job."""
+    columns: dict[str, dict[str, pl.DataType]] = {}
     for job in jobs:
-        for name, columns in job.previous.items():
-            found.setdefault(name, {}).update(columns)
-    return found
+        for name, read in job.previous.items():
+            columns.setdefault(name, {}).update(read)
+    return columns
 
 
-def _ordered(stream: StreamDefinition, columns: Collection[str]) -> tuple[str, ...]:
-    schema: Mapping[str, pl.DataType] = stream.decoder.schema()
-    return tuple(column for column in schema if column in columns)
-
-
-def _operand(pair: tuple[int, object]) -> int:
-    return pair[0]
+def _in_order(stream: StreamDefinition, columns: Collection[str]) -> tuple[str, ...]:
+    """Columns in the order of the stream's schema."""
+    return tuple(column for column in stream.decoder.schema() if column in columns)

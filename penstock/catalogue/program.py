@@ -38,11 +38,11 @@ from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.messages import Deliver
 from penstock.catalogue.open_sinks import Opening
-from penstock.catalogue.planner import PlannedJob
+from penstock.catalogue.planner import PlannedJob, plan_epoch
 from penstock.catalogue.questions import Asking
 from penstock.catalogue.repeated_requests import answering, repeated
+from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, reset_commands
 from penstock.catalogue.results import Results, as_declared
-from penstock.catalogue.skipped_jobs import drop_state_in_app, empty_jobs, own_state_bytes, plan_epoch
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
@@ -513,7 +513,7 @@ class Program(Asking):
                 assert self.app_plan is not None
                 manifest, sizes = drop_state_in_app(self.app_plan, in_app, manifest)
             if others := set(outputs) - in_app:
-                self._decided(lambda now: empty_jobs(others, then, now))
+                self._decided(lambda now: reset_commands(others, then, now))
             return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
 
     def keep_results(

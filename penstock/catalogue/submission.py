@@ -34,11 +34,10 @@ from penstock.catalogue.definition import (
     define_stream,
     differences,
 )
+from penstock.catalogue.function_checks import check_empty_batches, may_call_python
 from penstock.catalogue.job_builder import JobBuilder
 from penstock.catalogue.jobs_declaration import JobsDeclaration
-from penstock.catalogue.picklable import may_call_python
 from penstock.catalogue.script import Script, script
-from penstock.catalogue.trial import check_empty_batches
 from penstock.errors import PenstockError, UserError
 from penstock.query.logical import App, Node, Output, Source
 from penstock.sql.statements import CreateJob, CreateStream, Statement

@@ -1,9 +1,7 @@
-"""The standard form of a job: events chosen by conditions, aggregated over windows of time or not at all, and results
-made of that. Jobs of this form are worked on together.
+"""Find the template form of a job: conditions that select events of one stream, an aggregation over windows of time or
+none, and steps that make its results. Jobs with equal templates run together as a template group. Pure.
 
-Receives a job's optimised plan; hands its standard form, or None where it says something else. Pure.
-
-Columns get plain names (`k0`, `v0`, `a0`), so that jobs that differ in what they call things are still alike.
+Columns get plain names (`k0`, `v0`, `a0`), so that jobs that only name things differently have equal templates.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import polars as pl
 
@@ -38,13 +37,13 @@ from penstock.query.rules.push_projections import find_roots, prune
 from penstock.query.rules.share_equal import value_key
 from penstock.query.steps import FilterStep, KeepStep, MapStep, Step
 
-#: types of which constants can be looked up in a table
-_COMPARED = (pl.String, pl.Boolean, pl.Date)
+#: types whose constants can be looked up in a table
+_LOOKUP_TYPES = (pl.String, pl.Boolean, pl.Date)
 
 
 @dataclass(frozen=True)
 class TemplateAggregation:
-    """What a job aggregates, in plain names: keys and values by type, functions, windows."""
+    """The aggregation of a job, in plain names: the types of keys, functions and windows."""
 
     key_types: tuple[pl.DataType, ...]
     aggregates: tuple[AggregateFunction, ...]
@@ -56,12 +55,12 @@ class TemplateAggregation:
 
     @property
     def overlapping(self) -> TimeWindow | None:
-        """The window, if others share events with it or there are gaps between them."""
+        """The window, if windows overlap or there are gaps between them; else None."""
         return None if self.window.size == self.window.advance else self.window
 
     @property
     def shape(self) -> Json:
-        """What jobs have in common that can be worked on together; windows may differ where none overlap."""
+        """What jobs of one template group have in common; windows may differ where none overlap."""
         return {
             "keys": encode(self.key_types),
             "aggregates": encode(self.aggregates),
@@ -69,23 +68,23 @@ class TemplateAggregation:
         }
 
     @property
-    def ordered(self) -> bool:
-        """Whether it reads the order of events."""
+    def is_ordered(self) -> bool:
+        """Whether it depends on the order of events."""
         return any(aggregate.sequential for aggregate in self.aggregates)
 
     @property
     def pane(self) -> PaneOf | None:
-        """How panes are named, where all that is asked for can be tallied; else None."""
+        """How panes are named, if all aggregates can be totalled while events are selected; else None."""
         size, advance, offset = self.window.size, self.window.advance, self.window.offset
-        simple = all(
+        can_total = all(
             isinstance(a, Summary) or (type(a) is Count and a.alias == ROWS) for a in self.aggregates
         )
-        if not simple or size % advance:
+        if not can_total or size % advance:
             return None
         return advance, offset, size if size == advance else 0
 
     def operator(self, windows: tuple[tuple[int, int, int], ...]) -> Aggregation | JobAggregation:
-        """What works on jobs of this shape; `windows` are number, size and offset of each."""
+        """The operator for all jobs of this shape; `windows` are number, size and offset of each job."""
         if self.window.size == self.window.advance:
             return JobAggregation(self.keys, JobWindows(windows), self.aggregates)
         kind = JobGapAggregation if self.window.is_disjoint else JobSlidingAggregation
@@ -94,58 +93,53 @@ class TemplateAggregation:
 
 @dataclass(frozen=True)
 class TemplateForm:
-    """A job in standard form.
+    """A job in template form.
 
-    `steps` make the plain columns (or those needed) of the events; `after` makes its rows of the group's rows;
-    `finally_` what is left to do once they are ranked.
+    `steps` make the plain columns (or those needed) of the events, `result_steps` make the job's rows of the group's
+    rows, and `final_steps` follow the ranking.
     """
 
     source: logical.Source
     conditions: tuple[pl.Expr, ...]
+    #: expressions and the constants that they must equal
     equalities: tuple[tuple[pl.Expr, object], ...]
     steps: tuple[Step, ...]
     aggregation: TemplateAggregation | None
-    after: tuple[Step, ...]
+    result_steps: tuple[Step, ...]
     top: TopK | None
     final_steps: tuple[Step, ...]
     schema: Mapping[str, pl.DataType]
-    #: the columns before the rows are ranked, and those needed of the source
-    unranked: Mapping[str, pl.DataType]
-    needed: frozenset[str]
-    #: of which of its values it asks for the least or the greatest
-    ends: tuple[bool, ...] = ()
+    #: the columns that it needs of the source
+    columns_read: frozenset[str]
+    #: of each value, whether the job needs its least or greatest
+    extremes: tuple[bool, ...] = ()
 
     @property
     def signature(self) -> str:
-        """What its state depends on: kept as long as this stays the same."""
+        """A digest of what its state depends on: state is kept as long as this stays the same."""
         if self.aggregation is None:
             return "stateless"
-        steps: list[Json] = [_encoded(step) for step in (*self.steps, self.after[0])]
+        steps: list[Json] = [_encode_step(step) for step in (*self.steps, self.result_steps[0])]
         stream = self.source.stream.name
         return digest_of([stream, self.aggregation.shape, encode(self.aggregation.window), *steps])
 
-    @property
-    def projection(self) -> Hashable:
-        """What tells its steps from those of others."""
-        return steps_key(self.steps)
-
 
 def find_template(output: logical.Output) -> TemplateForm | None:
-    """The standard form of a job's plan; None also where it calls Python, which is not to hold up others."""
-    found = _standard(output)
-    return None if found is None or any(map(_calls_python, _expressions(found))) else found
+    """The template form of a job's optimised plan; None if it has none or calls Python, which must not delay others."""
+    template = _find_template(output)
+    return None if template is None or any(map(_calls_python, _expressions(template))) else template
 
 
-def _expressions(said: TemplateForm) -> Iterator[pl.Expr]:
-    yield from said.conditions
-    yield from (operand for operand, _ in said.equalities)
-    for step in said.steps:
+def _expressions(template: TemplateForm) -> Iterator[pl.Expr]:
+    yield from template.conditions
+    yield from (operand for operand, _ in template.equalities)
+    for step in template.steps:
         if isinstance(step, MapStep):
             yield from (expr for _, expr in step.columns)
 
 
 def steps_key(steps: tuple[Step, ...]) -> Hashable:
-    """What tells steps from others."""
+    """A hashable key that equal steps share."""
     return tuple(
         value_key(
             getattr(step, "columns", None) or getattr(step, "names", None) or getattr(step, "predicate", None)
@@ -156,135 +150,136 @@ def steps_key(steps: tuple[Step, ...]) -> Hashable:
 
 def calls_python(steps: tuple[Step, ...]) -> bool:
     """Whether steps call a function of the user's."""
-    made = [expr for step in steps if isinstance(step, MapStep) for _, expr in step.columns]
-    asked = [step.predicate for step in steps if isinstance(step, FilterStep)]
-    return any(map(_calls_python, [*made, *asked]))
+    columns = [expr for step in steps if isinstance(step, MapStep) for _, expr in step.columns]
+    predicates = [step.predicate for step in steps if isinstance(step, FilterStep)]
+    return any(map(_calls_python, [*columns, *predicates]))
 
 
 def _calls_python(expr: pl.Expr) -> bool:
     return ".python_udf(" in str(expr)
 
 
-def _standard(output: logical.Output) -> TemplateForm | None:
-    node, finally_ = _peeled(output.node) if _ranked(output.node) else (output.node, ())
+def _find_template(output: logical.Output) -> TemplateForm | None:
+    node, final_steps = _peel(output.node) if _is_ranked(output.node) else (output.node, ())
     top = None
     if isinstance(node, logical.Top):
         top, node = node.top, node.input
-    unranked = node.schema
-    aggregate, after = _peeled(node)
+    aggregate, result_steps = _peel(node)
+    if isinstance(aggregate, logical.Source) and top is None:
+        return _stateless_template(output, aggregate, result_steps)
     if not isinstance(aggregate, logical.Stateful):
-        if top is not None or not isinstance(aggregate, logical.Source):
-            return None
-        return _stateless(output, aggregate, after)
-    found = aggregate.operator
-    if type(found) not in (Aggregation, SlidingAggregation) or (top is not None and top.running):
         return None
-    assert isinstance(found, Aggregation)
-    if any(isinstance(a, User) for a in found.aggregates):
+    operator = aggregate.operator
+    if type(operator) not in (Aggregation, SlidingAggregation) or (top is not None and top.running):
         return None
-    source, before = _peeled(aggregate.parts[0])
+    assert isinstance(operator, Aggregation)
+    if any(isinstance(a, User) for a in operator.aggregates):
+        return None
+    source, before = _peel(aggregate.parts[0])
     if not isinstance(source, logical.Source) or any(isinstance(s, FilterStep) for s in _rest(before)):
         return None
-    plain = _plain(found, aggregate.parts[0].schema)
+    plain = _plain(operator, aggregate.parts[0].schema)
     last = (
         MapStep(plain.columns, aggregate.origin),
         KeepStep(tuple(name for name, _ in plain.columns), aggregate.origin),
     )
-    wanted = {name for name, _ in plain.columns}
-    steps = prune((*_rest(before), *last), wanted)
-    named = MapStep(plain.named, aggregate.origin), KeepStep(tuple(aggregate.schema), aggregate.origin)
-    conditions, equal = _conditions(before, source.schema)
+    needed = {name for name, _ in plain.columns}
+    steps = prune((*_rest(before), *last), needed)
+    to_own_names = (
+        MapStep(plain.results, aggregate.origin),
+        KeepStep(tuple(aggregate.schema), aggregate.origin),
+    )
+    conditions, equalities = _split_conditions(before, source.schema)
     return TemplateForm(
         source,
         conditions,
-        equal,
+        equalities,
         steps,
         plain.aggregation,
-        (*named, *after),
+        (*to_own_names, *result_steps),
         top,
-        finally_,
+        final_steps,
         output.node.schema,
-        unranked,
-        _columns(source, (*_first(before), *steps), wanted),
-        plain.ends,
+        _source_columns(source, (*_first_filters(before), *steps), needed),
+        plain.extremes,
     )
 
 
 @dataclass(frozen=True)
 class _Plain:
-    """An aggregate in plain names: the columns it reads, what is aggregated, and its answers in the job's own names."""
+    """An aggregation in plain names: the columns it reads, and its results in the job's own names."""
 
     columns: tuple[tuple[str, pl.Expr], ...]
     aggregation: TemplateAggregation
-    named: tuple[tuple[str, pl.Expr], ...]
-    ends: tuple[bool, ...] = ()
+    results: tuple[tuple[str, pl.Expr], ...]
+    extremes: tuple[bool, ...] = ()
 
 
-def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
-    """The plain form: the fewer forms there are, the more jobs can be worked on together. So whole numbers that are
-    keys are texts in it, and of whole numbers all that is simple is computed, whichever of it a job asked for."""
+def _plain(operator: Aggregation, schema: Mapping[str, pl.DataType]) -> _Plain:
+    """The plain form of an aggregation. The fewer forms there are, the more jobs run together: keys that are whole
+    numbers become texts, and of whole numbers every simple aggregate is computed, whichever of them a job needs."""
     columns: list[tuple[str, pl.Expr]] = []
-    named: list[tuple[str, pl.Expr]] = []
+    results: list[tuple[str, pl.Expr]] = []
     types: list[pl.DataType] = []
-    for number, key in enumerate(found.keys):
-        dtype, name = given[key], f"k{number}"
+    for number, key in enumerate(operator.keys):
+        dtype, name = schema[key], f"k{number}"
         whole = dtype.is_integer()
         types.append(pl.String() if whole else dtype)
         columns.append((name, pl.col(key).cast(pl.String) if whole else pl.col(key)))
-        named.append((key, pl.col(name).cast(dtype) if whole else pl.col(name)))
+        results.append((key, pl.col(name).cast(dtype) if whole else pl.col(name)))
     aggregates: list[AggregateFunction] = []
-    ends: tuple[bool, ...] = ()
-    if all(type(a) is Count or is_in_summary(a) for a in found.aggregates):
-        values = list(dict.fromkeys(a.column for a in found.aggregates if a.column is not None))
+    extremes: tuple[bool, ...] = ()
+    if all(type(a) is Count or is_in_summary(a) for a in operator.aggregates):
+        values = list(dict.fromkeys(a.column for a in operator.aggregates if a.column is not None))
         columns += [(f"v{n}", pl.col(column).cast(pl.Int64)) for n, column in enumerate(values)]
         aggregates = [Count(ROWS, None), *(summarize_column(f"a{n}", f"v{n}") for n in range(len(values)))]
-        extreme = {a.column for a in found.aggregates if isinstance(a, Min | Max)}
-        ends = tuple(column in extreme for column in values)
-        for a in found.aggregates:
-            told = pl.col(ROWS) if a.column is None else read_summary(a, f"a{values.index(a.column)}")
-            named.append((a.alias, told))
+        in_extremes = {a.column for a in operator.aggregates if isinstance(a, Min | Max)}
+        extremes = tuple(column in in_extremes for column in values)
+        for a in operator.aggregates:
+            result = pl.col(ROWS) if a.column is None else read_summary(a, f"a{values.index(a.column)}")
+            results.append((a.alias, result))
     else:
-        columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(found.aggregates) if a.column]
+        columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(operator.aggregates) if a.column]
         aggregates = [
-            replace(a, alias=f"a{n}", column=a.column and f"v{n}") for n, a in enumerate(found.aggregates)
+            replace(a, alias=f"a{n}", column=a.column and f"v{n}") for n, a in enumerate(operator.aggregates)
         ]
-        named += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(found.aggregates)]
-    aggregated = TemplateAggregation(tuple(types), tuple(aggregates), found.window)
-    return _Plain(tuple(columns), aggregated, tuple(named), ends)
+        results += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(operator.aggregates)]
+    aggregation = TemplateAggregation(tuple(types), tuple(aggregates), operator.window)
+    return _Plain(tuple(columns), aggregation, tuple(results), extremes)
 
 
-def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> TemplateForm:
-    conditions, equal = _conditions(steps, source.schema)
+def _stateless_template(
+    output: logical.Output, source: logical.Source, steps: tuple[Step, ...]
+) -> TemplateForm:
+    conditions, equalities = _split_conditions(steps, source.schema)
     rest = prune(_rest(steps), set(output.node.schema))
-    used = _columns(source, rest, set(output.node.schema))
+    used = _source_columns(source, rest, set(output.node.schema))
     keep = KeepStep(tuple(name for name in source.schema if name in used), source.origin)
-    needed = used | _columns(source, _first(steps), set())
     return TemplateForm(
         source,
         conditions,
-        equal,
+        equalities,
         (keep,),
         None,
         rest,
         None,
         (),
         output.node.schema,
-        output.node.schema,
-        needed,
+        used | _source_columns(source, _first_filters(steps), set()),
     )
 
 
-def _columns(source: logical.Source, steps: tuple[Step, ...], needed: set[str]) -> frozenset[str]:
+def _source_columns(source: logical.Source, steps: tuple[Step, ...], needed: set[str]) -> frozenset[str]:
     return frozenset(find_roots(steps, needed, set(source.schema)))
 
 
-def _ranked(node: logical.Node) -> bool:
+def _is_ranked(node: logical.Node) -> bool:
     while isinstance(node, logical.Map):
         node = node.input
     return isinstance(node, logical.Top)
 
 
-def _peeled(node: logical.Node) -> tuple[logical.Node, tuple[Step, ...]]:
+def _peel(node: logical.Node) -> tuple[logical.Node, tuple[Step, ...]]:
     """The node below maps and filters, and those as steps."""
     steps: list[Step] = []
     while isinstance(node, logical.Map | logical.Filter):
@@ -298,69 +293,68 @@ def _peeled(node: logical.Node) -> tuple[logical.Node, tuple[Step, ...]]:
     return node, tuple(reversed(steps))
 
 
-def _first(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The filters before anything is computed."""
-    count = next((n for n, step in enumerate(steps) if not isinstance(step, FilterStep)), len(steps))
-    return steps[:count]
+def _first_filters(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The filters before the first step that computes something."""
+    return tuple(takewhile(lambda step: isinstance(step, FilterStep), steps))
 
 
 def _rest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    return steps[len(_first(steps)) :]
+    return steps[len(_first_filters(steps)) :]
 
 
-def _conditions(
+def _split_conditions(
     steps: tuple[Step, ...], schema: Mapping[str, pl.DataType]
 ) -> tuple[tuple[pl.Expr, ...], tuple[tuple[pl.Expr, object], ...]]:
-    """Conditions to compute, and pairs of an expression and the constant it must be equal to, each operand once."""
+    """Conditions to evaluate, and pairs of an expression and the constant that it must equal, each expression once."""
     conditions: list[pl.Expr] = []
-    equal: dict[str, tuple[pl.Expr, object]] = {}
-    for step in _first(steps):
+    equalities: dict[str, tuple[pl.Expr, object]] = {}
+    for step in _first_filters(steps):
         assert isinstance(step, FilterStep)
-        pair = _equality(step.predicate, schema)
-        if pair is not None and str(pair[0]) not in equal:
-            equal[str(pair[0])] = pair
+        pair = _find_equality(step.predicate, schema)
+        if pair is not None and str(pair[0]) not in equalities:
+            equalities[str(pair[0])] = pair
         else:
             conditions.append(step.predicate)
-    return tuple(conditions), tuple(equal[name] for name in sorted(equal))
+    return tuple(conditions), tuple(equalities[name] for name in sorted(equalities))
 
 
-def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl.Expr, object] | None:
-    """The two sides of `expression == constant`, where a table can find the constant as the comparison would."""
+def _find_equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl.Expr, object] | None:
+    """The two sides of `expression == constant`, if a lookup in a table of constants gives the same result."""
     sides = predicate.meta.pop()
     if len(sides) != 2:
         return None
     for operand, constant in (sides, sides[::-1]):
-        either = any(predicate.meta.eq(made) for made in (operand == constant, constant == operand))
-        if not either or not constant.meta.is_literal() or operand.meta.is_literal():
+        is_equality = any(predicate.meta.eq(expr) for expr in (operand == constant, constant == operand))
+        if not is_equality or not constant.meta.is_literal() or operand.meta.is_literal():
             continue
         if not operand.meta.root_names() or _calls_python(operand):
             continue
-        kind = empty_frame(schema).select(operand.alias("x")).schema["x"]
+        dtype = empty_frame(schema).select(operand.alias("x")).schema["x"]
         value = pl.select(constant.alias("x")).to_series()
-        if value[0] is None or not (kind in _COMPARED or kind.is_integer()):
+        if value[0] is None or not (dtype in _LOOKUP_TYPES or dtype.is_integer()):
             continue
-        if kind != value.dtype and not (kind.is_integer() and value.dtype.is_integer()):
+        if dtype != value.dtype and not (dtype.is_integer() and value.dtype.is_integer()):
             continue
-        if kind.is_integer() and value.cast(kind, strict=False)[0] != value[0]:
+        if dtype.is_integer() and value.cast(dtype, strict=False)[0] != value[0]:
             continue
         return operand, value[0]
     return None
 
 
-def _encoded(step: Step) -> Json:
-    """What a step does. It is compared with others in one process only, so every detail of an expression counts."""
+def _encode_step(step: Step) -> Json:
+    """A step as JSON. It is compared within one process only, so every detail of an expression counts."""
     match step:
         case MapStep():
-            return ["map", {name: _exactly(expr) for name, expr in step.columns}]
+            return ["map", {name: _digest_expression(expr) for name, expr in step.columns}]
         case KeepStep():
             return ["keep", *step.names]
         case FilterStep():
-            return ["filter", _exactly(step.predicate)]
-    raise AssertionError(f"{step} is no step of a job in standard form")
+            return ["filter", _digest_expression(step.predicate)]
+    raise AssertionError(f"{step} is no step of a job in template form")
 
 
-def _exactly(expr: pl.Expr) -> str:
+def _digest_expression(expr: pl.Expr) -> str:
     try:
         return hashlib.sha256(expr.meta.serialize()).hexdigest()
-    except pl.exceptions.PolarsError:  # a function of Python's
+    except pl.exceptions.PolarsError:  # it calls a Python function
         return str(expr)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.catalogue.explain_script import explain_scripts
+from penstock.catalogue.explain import explain_scripts
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.script import Script, script

@@ -184,6 +184,15 @@ def test_a_job_reads_an_output_of_the_app(files: Files, tmp_path: Path) -> None:
     assert sorted(rows) == sorted(row for _, row in case.rows("busy")) != []
 
 
+def test_a_stream_that_outputs_of_the_app_read_cannot_be_dropped(files: Files, tmp_path: Path) -> None:
+    with Case(tmp_path, files, "counts", "errors").running() as (program, _):
+        with pytest.raises(UserError, match="STILL_READ") as refused:
+            program.say("DROP STREAM clicks")
+        assert "counts, errors" in refused.value.primary
+        program.say("DROP JOB counts; DROP JOB errors; DROP STREAM clicks")
+        assert not program.catalogue.streams
+
+
 @pytest.mark.parametrize(("events", "slices"), [(7, 1), (53, 3)])
 def test_other_epochs_give_the_app_the_same_rows(
     events: int, slices: int, straight: Case, files: Files, tmp_path: Path

@@ -47,7 +47,7 @@ def test_a_query_of_a_file_becomes_a_job_and_brings_its_stream(files: Files, tmp
         assert latest.rows.rows()[-1] == expected[-1]
         shown = jobs.say("SHOW JOBS")[0].rows[0]
         assert str(shown["query"]).startswith("app.py:query (")
-        assert "tells page String, user String" in jobs.say("EXPLAIN JOB errors")[0].says
+        assert "emits page String, user String" in jobs.say("EXPLAIN JOB errors")[0].says
         assert [one.did for _, one in jobs.versions("errors")] == ["created"]
         jobs.say("DROP JOB errors")
         assert not jobs.catalogue.streams, "the stream went with the last that read it"

@@ -34,9 +34,9 @@ def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.Capture
     file.write_text(SCRIPT)
     assert left(["explain", str(file)]) == 0
     told = capsys.readouterr().out
-    assert "JOB hot\ntells path String, n Int64" in told
+    assert "JOB hot\nemits path String, n Int64" in told
     assert "windows of 30s" in told
-    assert "JOB all_paths\ntells path String" in told
+    assert "JOB all_paths\nemits path String" in told
     assert left(["explain", str(file), "--form", "logical"]) == 2
     assert "BAD_OPTION" in capsys.readouterr().err
 
@@ -68,7 +68,7 @@ def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "shop.sql"
     file.write_text(SCRIPT)
     assert left(["sql", "--with", str(file), "EXPLAIN SELECT path FROM clicks"]) == 0
-    assert capsys.readouterr().out == "tells path String\nreads stream clicks: path\n"
+    assert capsys.readouterr().out == "emits path String\nreads stream clicks: path\n"
     assert left(["sql", "--with", str(file), "EXPLAIN JOB hot"]) == 0
     assert "windows of 30s" in capsys.readouterr().out
     assert left(["sql", ""]) == 2
@@ -141,7 +141,7 @@ def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
     ranked = "SELECT path, {} FROM clicks GROUP BY path ORDER BY {} DESC LIMIT 5 WINDOWING 1 MINUTE"
     wanted = {
         ("MAX(bytes) AS most, COUNT(*) AS n", "n"): "top 5 by greatest n",
-        ("COUNT(*) AS n", "MAX(bytes)"): "top 5 by greatest value that it does not tell",
+        ("COUNT(*) AS n", "MAX(bytes)"): "top 5 by greatest value that it does not emit",
     }
     for said, told in wanted.items():
         job = f"CREATE JOB top AS {ranked.format(*said)}"
@@ -166,7 +166,7 @@ def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None
     thread = Thread(target=lambda: found.append(str(here())))
     thread.start()
     thread.join()
-    assert found[0].startswith("test_explain_script.py:"), "the thread's own frames are not in the way"
+    assert found[0].startswith("test_explain.py:"), "the thread's own frames are not in the way"
     thread = Thread(target=here_alone, args=(found,))
     thread.start()
     thread.join()
