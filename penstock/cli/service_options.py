@@ -82,7 +82,7 @@ def join_coordinators(
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
     facts = StateDirectory(hosted.state).read_existing_facts()
-    members = Coordinators(open_store(where), facts["id"], me, watcher=log_change, problem=log_problem)
+    members = Coordinators(open_store(where), facts.id, me, watcher=log_change, problem=log_problem)
     with members:
         jobs.questions.show_managers(lambda job: members.roster.carrier(job))
         hosted.peers = members

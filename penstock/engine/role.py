@@ -45,7 +45,7 @@ class FollowedLeader:
 
         def log_memory() -> Mapping[str, Any]:
             facts = StateDirectory(Path(unit.record().directory)).read_existing_facts()
-            memory: Mapping[str, Any] = facts["logs"]
+            memory: Mapping[str, Any] = facts.logs
             return memory
 
         return FollowedLeader(lambda: read_lease(unit.store, unit.leader_path).generation, log_memory)
@@ -122,26 +122,26 @@ class EngineRole:
 
         On failure: the directory is released again.
         """
-        facts = self.claim(program, fence, drops_state=drops_state)
+        self.claim(program, fence, drops_state=drops_state)
         try:
             program.start(follows=not self.is_leader, fenced_directory=self.state.fenced_directory)
             continue_state(
-                self.state, facts, program, leads=self.is_leader, drops_state=drops_state, on_phase=on_phase
+                self.state, program, leads=self.is_leader, drops_state=drops_state, on_phase=on_phase
             )
             if self.is_leader:
                 self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
-            self.logs = OpenLogs(self.state, facts, buckets, leads=self.is_leader)
+            self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
             if self.is_leader and program.commands == applied:
                 self.logs.start(program.epochs.plan(applied))  # reports a wrong path before Spark starts
-            program.open(facts["id"], self.logs.start_one, applied)
+            program.open(self.state.facts.id, self.logs.start_one, applied)
         except BaseException:
             self.close(program)
             raise
         return self.logs
 
-    def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
+    def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> None:
         """Claim the state directory and, to lead a unit, the unit's epoch records before it."""
         generation = None if fence is None else fence.generation
         if self._leader is None:
@@ -155,7 +155,7 @@ class EngineRole:
             self.delivery.generation = self._leader.generation
             if self._assignment is not None and self._assignment.holds_rows:
                 self.delivery.hold()
-        facts = self.state.claim(
+        self.state.claim(
             program.fingerprint,
             program.summary,
             generation,
@@ -169,7 +169,6 @@ class EngineRole:
         except PenstockError:
             self.state.release()
             raise
-        return facts
 
     def _claim_records(self, generation: int, program: Program) -> None:
         if self.state.shared_records is not None:

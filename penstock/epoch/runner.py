@@ -220,7 +220,7 @@ class EpochRunner:
             replayed
             and can_defer
             and self._state.records.read(epoch + 1) is not None
-            and epoch > self._state.former_query_last_epoch
+            and epoch > self._state.facts.former_query_last_epoch
         )
         skipped = self._recovery.skipped_outputs(epoch, plan)
         if (record.start, record.end) != (start, end):

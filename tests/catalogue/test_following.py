@@ -26,7 +26,7 @@ def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_0
 def following(state: Path, stream: Stream, taken: int, **options: str) -> Program:
     follower = jobs(state, stream, **options)  # type: ignore[arg-type]
     follower.start(follows=True)
-    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, taken)
     return follower
 
 

@@ -70,7 +70,7 @@ def test_an_engine_that_follows_and_then_leads_has_the_code(files: Files, tmp_pa
     taken = leader.commands
     follower = jobs(state, files)
     follower.start(follows=True)
-    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, taken)
     create(leader, "loud", files.write(LOUD))
     follower.follow_commands(leader.commands)
     assert "loud" in follower.epochs.plan(leader.commands).outputs
