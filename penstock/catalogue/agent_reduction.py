@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.commands import Desk
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
-from penstock.catalogue.script import script
+from penstock.catalogue.script import read_script
+from penstock.catalogue.statement_checker import StatementChecker
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.reducer import Reducer
@@ -22,10 +22,10 @@ from penstock.sql.statements import CreateJob, CreateStream
 
 def compile_reduction(text: str, stream: str, name: str = "reduced", *, sinks: bool = True) -> Reduction:
     """The part of the jobs of a text that agents execute on a stream. `sinks`: build the sinks of the jobs too."""
-    parsed = script(text)
+    parsed = read_script(text)
     declarations = PythonDeclarations({}, {}, {})
     builder = JobBuilder(declarations)
-    desk = Desk(builder, declarations, len(parsed.statements))
+    checker = StatementChecker(builder, declarations, len(parsed.statements))
     statements: list[CreateStream | CreateJob] = []
     for statement in parsed.statements:
         if not isinstance(statement, CreateStream | CreateJob):
@@ -37,7 +37,9 @@ def compile_reduction(text: str, stream: str, name: str = "reduced", *, sinks: b
         if isinstance(statement, CreateJob) and not sinks:
             statement = replace(statement, sinks=())
         statements.append(statement)
-    catalogue = desk.begun(replace(parsed, statements=statements), Catalogue(), first=True).catalogue
+    catalogue = checker.check_initial(
+        replace(parsed, statements=statements), Catalogue(), first=True
+    ).catalogue
     outputs = []
     for job, entry in catalogue.jobs.items():
         node = builder.job(job, catalogue).node

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from penstock.catalogue.program import Program
 from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
-from penstock.engine.status_server import measured, status
+from penstock.engine.status_server import latest_snapshot, status
 from penstock.errors import ExternalError
 from penstock.server.api import Service
 from penstock.server.host import Host
@@ -25,7 +25,7 @@ def serve_dashboard(engine: Engine, program: Program) -> Iterator[tuple[str, Hos
     """Serve the dashboard on loopback; yields its address and the host to which epochs are reported."""
     host = Host(program, engine.settings.state)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
-    host.engine_status = lambda: status(engine, measured(engine))
+    host.engine_status = lambda: status(engine, latest_snapshot(engine))
     service = Service(host)
     mount_dashboard(service)
     with Server(service, "127.0.0.1", free_port(PORT)) as server:

@@ -21,7 +21,7 @@ from penstock.cli.load_app import served_app
 from penstock.ha.schemes import Semantics
 from penstock.ha.unit import Kind, Unit
 from penstock.query.logical import App
-from penstock.replica.member import EngineMember
+from penstock.replica.replica import Replica
 from penstock.settings import Settings
 
 
@@ -44,9 +44,7 @@ def engine_process(
     semantics = Semantics(launch.recovery.get("semantics", "precise"))
     settings = replace(settings, semantics=semantics, **launch.settings)
     chosen: Kind = "active" if kind == "active" else "passive"
-    EngineMember(
-        unit, name, chosen, Programs(app, unit.root, served=launch.served), settings, _print_line
-    ).run()
+    Replica(unit, name, chosen, Programs(app, unit.root, served=launch.served), settings, _print_line).run()
 
 
 class Programs:

@@ -54,7 +54,7 @@ from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduc
 from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
-from penstock.engine.status_server import StatusServer, measured, status
+from penstock.engine.status_server import StatusServer, latest_snapshot, status
 from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
 from penstock.server.host import Host
@@ -210,7 +210,7 @@ def serve(
     engine = Engine(program, settings)
     hosted = Host(program, place, guard)
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
-    hosted.engine_status = lambda: status(engine, measured(engine))
+    hosted.engine_status = lambda: status(engine, latest_snapshot(engine))
     if unit is not None:
         hosted.unit_status = watch_unit(unit)
     log_as_json()

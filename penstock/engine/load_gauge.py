@@ -1,7 +1,4 @@
-"""What a leading engine did of late, as the controller of its unit wants it; and figures it measures on the way.
-
-Receives the report of every epoch; hands loads and now and then figures for the unit's record.
-"""
+"""Measures the recent load of a leader for the controller of its unit, and figures for the unit's record."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ from penstock.epoch.checkpoint import CheckpointGrowth
 from penstock.epoch.runner import EpochReport
 from penstock.ha.history import ReportedLoad
 
-#: loads are asked for this far apart, in seconds
+#: the time between two loads, in seconds
 _LOAD_SECONDS = 1.0
-#: figures are written down this far apart, in seconds
+#: the time between two writes of figures, in seconds
 _FIGURES_SECONDS = 10.0
-#: reading less input says more about opening files than about reading, in bytes
+#: the least input to measure its speed, in bytes: with less, opening files takes most of the time
 _WORTH_MEASURING = 1 << 16
 
 
 class LoadGauge:
-    """Adds epochs up between two questions. Used by the thread of the epochs and by the one that asks."""
+    """Sums epochs up between two requests. From any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -36,7 +33,7 @@ class LoadGauge:
         self._figures: dict[str, float] = {}
 
     def add(self, report: EpochReport) -> None:
-        """Count an epoch."""
+        """Add an epoch."""
         with self._lock:
             self._reports.append(report)
             self._growth.add(report)
@@ -47,12 +44,12 @@ class LoadGauge:
                 self._figures["fetch"] = report.bytes / scanning
 
     @property
-    def due(self) -> bool:
-        """Whether it is time to ask for the load again."""
+    def is_due(self) -> bool:
+        """Whether it is time for the next load."""
         return self._clock() >= self._since + _LOAD_SECONDS
 
     def load(self) -> ReportedLoad | None:
-        """What was done since the last question; nothing before the first epoch."""
+        """The load since the last request; None before the first epoch."""
         with self._lock:
             reports, self._reports = self._reports, []
         now = self._clock()
@@ -62,14 +59,14 @@ class LoadGauge:
             return None if last is None else _idle(last, now)
         working = max(sum(report.seconds for report in reports), 1e-6)
         events = sum(report.events for report in reports)
-        told = sum(frame.estimated_size() for report in reports for frame in report.rows.values())
+        output_bytes = sum(frame.estimated_size() for report in reports for frame in report.rows.values())
         known = 1.0 if last is None else last.most_events_per_second
         self._last = ReportedLoad(
             at=now,
             events_per_second=events / passed,
             most_events_per_second=events / working if events else known,
             input_bytes_per_second=sum(report.bytes for report in reports) / passed,
-            output_bytes_per_second=told / passed,
+            output_bytes_per_second=output_bytes / passed,
             state_bytes=float(reports[-1].state_bytes),
             run_bytes=sum(report.run_bytes for report in reports) / len(reports),
             epoch_seconds=max(working, passed) / len(reports),
@@ -79,14 +76,14 @@ class LoadGauge:
         return self._last
 
     def figures(self) -> dict[str, float]:
-        """What was measured and is not written down yet; often nothing."""
+        """Figures that were measured and not returned yet; often none."""
         if self._clock() - self._figures_at < _FIGURES_SECONDS:
             return {}
         with self._lock:
-            found, self._figures = self._figures, {}
-        if found:
+            figures, self._figures = self._figures, {}
+        if figures:
             self._figures_at = self._clock()
-        return found
+        return figures
 
 
 def _idle(last: ReportedLoad, now: float) -> ReportedLoad:

@@ -1,8 +1,8 @@
-"""What an engine says of itself to whoever asks: one JSON object, over a socket that only its user can reach.
+"""Serves an engine's status to other processes, over a socket that only its user can reach.
 
-Receives questions from other processes (`penstock status`); hands how the engine stands, what its sub-queries,
-executors and buckets do, what the elastic loop has decided and, where that is kept, the figures of the latest epochs
-(`epochs FIRST`).
+Lines and their answers (JSON): `metrics` gives Prometheus' text, `epochs FIRST` the figures of the latest epochs if
+they are kept, and any other line (`penstock status`) the whole status: stages, executors, buckets, the latest decisions
+of the elastic loop.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
+from collections import deque
 from types import TracebackType
 from typing import Any
 
@@ -17,8 +19,7 @@ from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.line_server import LineServer
-from penstock.engine.recent_epochs import Recent
-from penstock.epoch.report import SCAN
+from penstock.epoch.report import SCAN, EpochReport
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_engine
 from penstock.scaling.decisions import describe
@@ -26,18 +27,41 @@ from penstock.scaling.measurements import Snapshot
 from penstock.scaling.progress import SHOWN_DEATHS, describe_order
 from penstock.scaling.record import Entry
 
-#: decisions of the elastic loop that are told
+#: epochs that are kept: a service polls twice a second
+KEPT_EPOCHS = 100
+#: outputs of which an epoch's row counts are kept
+MOST_OUTPUTS = 1_000
+#: decisions of the elastic loop that are shown
 SHOWN_DECISIONS = 10
-#: jobs of which it is told what they lost or repeated
+#: jobs of which losses and repetitions are shown
 SHOWN_JOBS = 1_000
-#: where no loop measures, who asks does: over this long at least and, without epochs, at most, in seconds
+#: without an elastic loop a request measures: over this many seconds at least and, without epochs, at most
 _LEAST_PERIOD, _MOST_PERIOD = 0.5, 10.0
+
+
+class RecentEpochs:
+    """The figures of the latest epochs as JSON takes them, without rows. From any thread."""
+
+    def __init__(self) -> None:
+        self._epochs: deque[dict[str, Any]] = deque(maxlen=KEPT_EPOCHS)
+        self._lock = threading.Lock()
+
+    def add(self, report: EpochReport) -> None:
+        figures = report.metrics.to_plain()
+        figures |= {name: dict(list(figures[name].items())[:MOST_OUTPUTS]) for name in ("rows", "until")}
+        with self._lock:
+            self._epochs.append(figures)
+
+    def since(self, epoch: int) -> list[dict[str, Any]]:
+        """The epochs from one on, as far as they are kept."""
+        with self._lock:
+            return [figures for figures in self._epochs if figures["epoch"] >= epoch]
 
 
 class StatusServer:
     """Answers until it is closed."""
 
-    def __init__(self, engine: Engine, recent: Recent | None = None) -> None:
+    def __init__(self, engine: Engine, recent: RecentEpochs | None = None) -> None:
         self._engine, self._recent = engine, recent
         self.path = socket_of(engine.settings.state, "status")
         self._server = LineServer.at(self.path, "penstock-status", self._answer)
@@ -53,33 +77,33 @@ class StatusServer:
 
     def _answer(self, text: bytes) -> bytes:
         if text.strip() == b"metrics":
-            return json.dumps(exported(self._engine)).encode()
+            return json.dumps(export_metrics(self._engine)).encode()
         match text.split():
             case [b"epochs", first] if first.isdigit():
                 return json.dumps([] if self._recent is None else self._recent.since(int(first))).encode()
-        return json.dumps(status(self._engine, measured(self._engine))).encode()
+        return json.dumps(status(self._engine, latest_snapshot(self._engine))).encode()
 
 
-def measured(engine: Engine) -> Snapshot | None:
-    """The newest measurements. Where no loop asks for them, whoever wants to know does."""
+def latest_snapshot(engine: Engine) -> Snapshot | None:
+    """The newest measurements. Without an elastic loop, this measures if it is time."""
     if engine.elasticity is None and engine.meter.ready(_LEAST_PERIOD, _MOST_PERIOD):
-        found = engine.workers()
-        placement = [worker.id for worker in found for _ in range(worker.cores)]
-        return engine.meter.measured(found, placement, ())
+        workers = engine.workers()
+        placement = [worker.id for worker in workers for _ in range(worker.cores)]
+        return engine.meter.measured(workers, placement, ())
     return engine.meter.latest
 
 
-def exported(engine: Engine) -> str:
+def export_metrics(engine: Engine) -> str:
     """All metrics of an engine as Prometheus' text."""
     now = Registry()
-    set_engine(now, status(engine, measured(engine)))
+    set_engine(now, status(engine, latest_snapshot(engine)))
     engine.meter.registry.retain("job", engine.plan.outputs.keys())
     return expose(now, engine.meter.registry)
 
 
 def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
-    """How an engine stands."""
-    said: dict[str, Any] = {
+    """The status of an engine, as JSON takes it."""
+    facts: dict[str, Any] = {
         "name": engine.program.name,
         "master": engine.settings.master,
         "pid": os.getpid(),
@@ -88,14 +112,18 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
         "backlog": {} if engine.admission is None else dict(engine.admission.backlog),
         "maps_version": None if engine.maps is None else engine.maps.version,
     }
-    if (back := engine.role.recovery).has_epochs:
-        said["recovery"] = {"semantics": str(back.semantics), "over": back.is_over, **back.outcome()}
-        said["recovery"]["jobs"] = back.by_job(SHOWN_JOBS)
+    if (recovery := engine.role.recovery).has_epochs:
+        facts["recovery"] = {
+            "semantics": str(recovery.semantics),
+            "over": recovery.is_over,
+            **recovery.outcome(),
+        }
+        facts["recovery"]["jobs"] = recovery.by_job(SHOWN_JOBS)
     if latest is not None:
-        said |= measured_facts(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
+        facts |= snapshot_facts(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
     if engine.elasticity is not None:
-        said["elastic"] = _elastic(engine.elasticity, engine.meter.now)
-    return said
+        facts["elastic"] = _elastic(engine.elasticity, engine.meter.now)
+    return facts
 
 
 def _elastic(elasticity: Elasticity, now: float) -> dict[str, Any]:
@@ -117,12 +145,12 @@ def _entry(entry: Entry, now: float, ahead: float) -> dict[str, Any]:
 
 
 def _known(figure: float) -> float | None:
-    """A figure as JSON takes it, which knows no NaN."""
+    """A figure as JSON takes it, which has no NaN."""
     return None if math.isnan(figure) else float(figure)
 
 
-def measured_facts(latest: Snapshot) -> dict[str, Any]:
-    """What was measured in the latest period, as JSON takes it. Rates are by the second."""
+def snapshot_facts(latest: Snapshot) -> dict[str, Any]:
+    """The measurements of the latest period, as JSON takes them. Rates are per second."""
     fleet = latest.fleet
     return {
         "period_seconds": latest.period_seconds,

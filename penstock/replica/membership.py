@@ -1,6 +1,7 @@
-"""What an engine of a unit says of itself there.
+"""Reports an engine's state in its unit's membership record, which ends with the engine's session.
 
-Receives what has changed; hands the unit the engine's membership record, which ends with its session.
+An engine that does not lead joins again after its session has ended. It held no lease, so nothing that it did meanwhile
+has to be refused: a stall of the whole machine costs the leader its lease, but does not cost the unit its follower.
 """
 
 from __future__ import annotations
@@ -17,43 +18,89 @@ from penstock.coordination.contract import Session
 from penstock.errors import ExternalError
 from penstock.ha.unit import Kind, Member, Unit
 
-#: how often it says where it is, at most, in seconds
-_SAY_SECONDS = 0.2
-#: what can wait that long
-_CAN_WAIT = frozenset({"epoch", "held", "behind", "repeats"})
+#: the least time between two reports of fields that change with every epoch, in seconds
+_REPORT_SECONDS = 0.2
+_CHANGE_WITH_EPOCHS = frozenset({"epoch", "held", "behind", "repeats"})
+_POLL_SECONDS = 0.1
+#: how long the former session may keep the name, in timeouts of a session
+_PATIENCE = 2.0
 
 
-class Voice:
-    """One engine's. From any thread."""
+class Membership:
+    """The membership of one engine. From any thread."""
 
     def __init__(self, unit: Unit, session: Session, name: str, kind: Kind) -> None:
-        self._unit, self._session, self._name = unit, session, name
-        self.me = Member(os.getpid(), socket.gethostname(), kind, session.id, since=time.time())
-        #: whether something has changed that is not said yet
-        self.unsaid = False
-        self._saying = threading.Lock()
-        self._said_at = 0.0
+        self._unit, self._name = unit, name
+        self.session = session
+        self.member = Member(os.getpid(), socket.gethostname(), kind, session.id, since=time.time())
+        #: whether something has changed that is not reported yet
+        self.has_unreported = False
+        self._lock = threading.Lock()
+        self._reported_at = 0.0
 
-    def say(self, **said: Any) -> None:
-        """Tell the unit how things stand, at most so often where it is only the epoch."""
-        with self._saying:
-            self.me = replace(self.me, **said)
+    def report(self, **fields: Any) -> None:
+        """Change fields of the record. Those that change with every epoch may be reported with a later call."""
+        with self._lock:
+            self.member = replace(self.member, **fields)
             now = time.monotonic()
-            self.unsaid = said.keys() <= _CAN_WAIT and now - self._said_at < _SAY_SECONDS
-            if self.unsaid:
+            self.has_unreported = (
+                fields.keys() <= _CHANGE_WITH_EPOCHS and now - self._reported_at < _REPORT_SECONDS
+            )
+            if self.has_unreported:
                 return
-            self._said_at = now
+            self._reported_at = now
             with contextlib.suppress(ExternalError):
-                self._unit.join(self._session, self._name, self.me)
+                self._unit.join(self.session, self._name, self.member)
 
-    def move(self, session: Session) -> bool:
-        """Speak in another session from now on, if the name is free there."""
-        with self._saying:
-            me = replace(self.me, session=session.id)
+    def rejoin(self) -> None:
+        """Join in a new session, under the same name, after the former session has ended.
+
+        On failure: `ExternalError` LEASE_LOST if another engine was started instead, or the store does not answer.
+        """
+        self.session.close()
+        seconds = self._unit.launch.lease_seconds
+        try:
+            if self._is_replaced():
+                raise self._lost("Another engine was started in its place.", stalled=True)
+            session = self._unit.store.start_session(seconds)
+        except ExternalError as error:
+            if error.condition != "STORE_UNAVAILABLE":
+                raise
+            raise self._lost(
+                f"The coordination store {self._unit.store.describe()} does not answer."
+            ) from error
+        deadline = time.monotonic() + _PATIENCE * seconds
+        while not self._join_in(session):
+            if time.monotonic() >= deadline or not session.is_held():
+                session.close()
+                raise self._lost("Its name in the unit is taken.", stalled=True)
+            time.sleep(_POLL_SECONDS)
+
+    def _join_in(self, session: Session) -> bool:
+        """Join in another session, if the name is free there."""
+        with self._lock:
+            member = replace(self.member, session=session.id)
             try:
-                if not self._unit.join(session, self._name, me):
+                if not self._unit.join(session, self._name, member):
                     return False
             except ExternalError:
                 return False
-            self._session, self.me = session, me
+            self.session, self.member = session, member
             return True
+
+    def _is_replaced(self) -> bool:
+        """Whether another engine of this kind is up or was requested."""
+        record, kind = self._unit.record(), self.member.kind
+        kinds = {other: member.kind for other, member in self._unit.members().items() if member.seems_up}
+        kinds |= {
+            other: "active" if one == "active" else "passive" for other, (one, _) in record.pending.items()
+        }
+        return any(kinds[other] == kind for other in kinds.keys() - {self._name, record.leader})
+
+    def _lost(self, detail: str, *, stalled: bool = False) -> ExternalError:
+        return ExternalError(
+            "LEASE_LOST",
+            f"the session of engine {self._name} has ended",
+            detail=f"It was paused, or the store did not answer. {detail}" if stalled else detail,
+            hint="The coordinator starts another engine where the scheme asks for one.",
+        )

@@ -1,10 +1,7 @@
-"""Spare capacity: an engine that does not lead leaves the machine to the one that does.
+"""Leaves the machine to the leader: lowers the priority of an engine that does not lead, and decides when it pauses.
 
-Receives how far the primary is behind; hands the secondary's priority, and whether it pauses.
-
-A secondary's processes have a lower priority, where that can be undone when it comes to lead. On the primary's host it
-pauses while the primary is behind with its input, and afterwards catches up: by repeating the epochs, or by taking over
-the state if there are many (see `behind`).
+The priority is lowered where that can be undone at a promotion. On the leader's host a follower pauses while the leader
+is behind with its input. Afterwards it repeats the epochs or, if there are many, copies the state (see `lag`).
 """
 
 from __future__ import annotations
@@ -15,56 +12,56 @@ import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-#: how much lower a secondary's priority is
+#: how much lower the priority is
 NICE = 10
-#: a secondary pauses when the primary is behind by more than this, in seconds, and goes on when by less than that
+#: a follower pauses when the leader is behind by more than this, in seconds, and continues when by less than that
 PAUSE_SECONDS = 2.0
 RESUME_SECONDS = 0.5
 _CAP_SYS_NICE = 1 << 23
 
 
-def behind_seconds(units: Mapping[str, int], seconds: float, waiting: Mapping[str, int]) -> float:
-    """How long an engine needs for what waits, as fast as its last epoch was; 0 where that had nothing."""
+def behind_seconds(units: Mapping[str, int], seconds: float, backlog: Mapping[str, int]) -> float:
+    """Seconds of work in a backlog, at the speed of the last epoch; 0 if that was empty."""
     done = sum(units.values())
-    return sum(waiting.values()) * seconds / done if done else 0.0
+    return sum(backlog.values()) * seconds / done if done else 0.0
 
 
-def pauses(paused: bool, behind: float | None) -> bool:
-    """Whether a secondary is to pause, by whether it does and how far the primary is behind; None: nobody leads."""
-    return behind is not None and behind > (RESUME_SECONDS if paused else PAUSE_SECONDS)
+def should_pause(is_paused: bool, behind: float | None) -> bool:
+    """Whether a follower should pause, by the seconds that the leader of its host is behind; None: there is none."""
+    return behind is not None and behind > (RESUME_SECONDS if is_paused else PAUSE_SECONDS)
 
 
 class Priority:
-    """The priority of this process and all it has started."""
+    """The priority of this process and of all that it has started."""
 
     def __init__(self) -> None:
         self._usual = os.getpriority(os.PRIO_PROCESS, 0)
         self.lowered = False
 
     def lower(self) -> bool:
-        """Have a lower priority, if the usual one can be had again; whether that is so."""
-        if not self.lowered and may_rise(self._usual):
+        """Lower the priority if it can be restored later; returns whether it is lowered."""
+        if not self.lowered and can_restore_priority(self._usual):
             self.lowered = self._set(min(self._usual + NICE, 19))
         return self.lowered
 
     def restore(self) -> None:
-        """Have the usual priority."""
+        """Restore the usual priority."""
         if self.lowered:
             self._set(self._usual)
             self.lowered = False
 
     def _set(self, nice: int) -> bool:
-        """Every thread has a priority of its own on Linux, and hands it down to what it starts."""
-        done = False
+        """On Linux every thread has its own priority, and what it starts inherits it."""
+        is_set = False
         for thread in _threads():
             with contextlib.suppress(OSError):  # it has ended
                 os.setpriority(os.PRIO_PROCESS, thread, nice)
-                done = True
-        return done
+                is_set = True
+        return is_set
 
 
-def may_rise(to: int) -> bool:
-    """Whether this process may get such a priority again after it had a lower one. Linux asks for a right to that."""
+def can_restore_priority(to: int) -> bool:
+    """Whether this process may return to a priority from a lower one, which Linux allows only to some."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

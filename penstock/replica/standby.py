@@ -1,7 +1,7 @@
-"""What an engine that stands by has at hand: as the scheme asks, the leader's runs in its cache, the input read once.
+"""Prepares an engine that stands by, as the scheme asks: the leader's runs in its cache, and the input read once.
 
-Receives the unit's record as it is looked at; hands a cache that the engine finds filled if it comes to lead, and
-Python workers that are there: Spark ends those that had nothing to do for a minute.
+If the engine becomes the leader it finds the cache filled, and Python workers: Spark ends those that are idle for a
+minute.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.spark.session import SparkSession, warm_up
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 
-#: how often the Python workers are given something to do, in seconds
+#: how often the Python workers get a small job, in seconds
 _WARM_SECONDS = 20.0
 
 
 class Standby:
-    """Follows the runs of whoever leads, for one engine; `say` tells the unit how far it is."""
+    """Follows the leader's runs for one engine; `report` changes its membership record."""
 
     def __init__(
         self,
@@ -34,41 +34,44 @@ class Standby:
         program: Callable[[], Program],
         settings: Settings,
         spark: SparkSession | None,
-        say: Callable[..., None],
+        report: Callable[..., None],
     ) -> None:
-        self._name, self._unit, self._program, self._settings, self._say = name, unit, program, settings, say
+        self._name, self._unit, self._program, self._settings = name, unit, program, settings
+        self._report = report
         self._spark, self._warmed_at = spark, time.monotonic()
-        self._follower: StandbyCache | None = None
+        self._cache: StandbyCache | None = None
         self._directory = ""
 
     def look(self, record: UnitRecord) -> None:
-        """Bring in what is new, where the scheme asks for it."""
+        """Fetch what is new, if the scheme asks for it."""
         if self._spark is not None and time.monotonic() - self._warmed_at > _WARM_SECONDS:
             warm_up(self._spark.sparkContext, self._settings.master)
             self._warmed_at = time.monotonic()
         facts, directory = SCHEMES[record.scheme], Path(record.directory)
         if not facts.follows_runs or record.leader is None:
             return
-        if self._follower is None or self._directory != record.directory:
-            self._follower, self._directory = StandbyCache(self._cache(directory)), record.directory
-            self._say(directory=record.directory)
-        follower = self._follower
-        if follower.follow(directory):
-            if rate := follower.read_rate:
+        if self._cache is None or self._directory != record.directory:
+            self._cache, self._directory = StandbyCache(self._host_cache(directory)), record.directory
+            self._report(directory=record.directory)
+        cache = self._cache
+        if cache.follow(directory):
+            if rate := cache.read_rate:
                 self._unit.change(lambda now: now.add_measurements(load=rate))
-            self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
+            self._report(epoch=cache.epoch, cached_bytes=cache.cached_bytes)
         program = self._program()
-        if facts.has_spans and program.app_plan is not None:  # which streams jobs read, their leader knows
+        if (
+            facts.has_spans and program.app_plan is not None
+        ):  # only the leader knows which streams other jobs read
             logs = {name: scan.stream.log for name, scan in program.app_plan.scans.items()}
-            follower.read_ahead(directory, logs)
+            cache.read_ahead(directory, logs)
 
     def complete(self) -> None:
-        """Bring in the last of it: the engine comes to lead."""
-        if self._follower is not None:
-            self._follower.follow(Path(self._unit.record().directory))
+        """Fetch the rest: the engine becomes the leader."""
+        if self._cache is not None:
+            self._cache.follow(Path(self._unit.record().directory))
 
-    def _cache(self, directory: Path) -> HostCache | None:
-        """The cache that the engine will have if it comes to lead on a directory."""
+    def _host_cache(self, directory: Path) -> HostCache | None:
+        """The cache that the engine will have as the leader on a directory."""
         location = state_location(
             StateDirectory(directory),
             self._settings.cache_root,

@@ -20,8 +20,7 @@ from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.line_server import LineServer
-from penstock.engine.recent_epochs import KEPT_EPOCHS, Recent
-from penstock.engine.status_server import StatusServer
+from penstock.engine.status_server import KEPT_EPOCHS, RecentEpochs, StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics.epoch import EpochMetrics
@@ -68,8 +67,8 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     assert gone.value.condition == "ENGINE_NOT_RUNNING"
 
 
-def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
-    recent = Recent()
+def test_the_latest_epochs_are_served_to_a_follower(tmp_path: Path) -> None:
+    recent = RecentEpochs()
     for epoch in range(KEPT_EPOCHS + 5):
         rows = {"a": pl.DataFrame({"n": [1, 2]}), "b": pl.DataFrame({"n": []})}
         times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "skipped_partitions": 1}
@@ -84,7 +83,7 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     assert of_report.metrics.rows == {"a": 2}
 
 
-def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -> None:
+def test_an_engine_that_ends_late_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:
     path = socket_of(tmp_path, "status")
     with LineServer.at(path, "old", lambda line: b"1"):
         new = LineServer.at(path, "new", lambda line: b"2")

@@ -156,7 +156,7 @@ def test_a_follower_that_was_left_behind_takes_over_the_state(make: Make) -> Non
     finally:
         os.kill(pid, signal.SIGCONT)
     log = kit.unit.log(second)
-    kit.until("it takes over the state", lambda: "takes over the leader's state" in log.read_text())
+    kit.until("it takes over the state", lambda: "copies the leader's state" in log.read_text())
     kit.until("it follows again", lambda: kit.members()[second].epoch > reached + 15)
     replaced(kit)
     assert kit.leader() == second

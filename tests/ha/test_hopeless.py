@@ -8,18 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.errors import ExternalError
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Recovery, Unit, UnitRecord
-from penstock.replica.lag import may_be_others
-from penstock.replica.lead import Lead
 
 #: a process that has ended
 GONE = 2**22 + 1
@@ -78,33 +74,3 @@ def test_three_that_led_in_a_row_and_came_to_nothing_are_enough(unit: Unit) -> N
     two = {"leader": "e3", "recoveries": led("e1", "e2", "e3")}
     assert looked(unit, {"e4": follower()}, errors=ended("e1", "e2", code=2), **two) == "running"
     assert looked(unit, {"e4": follower()}, errors=ended("e1", "e2", "e3", code=2), **two) == "failed"
-
-
-@pytest.mark.parametrize("recoveries", [(), led("e1", "e2")], ids=["first", "second"])
-def test_what_engines_ended_with_is_over_once_there_are_results(recoveries: Any, unit: Unit) -> None:
-    record = replace(unit.record(), errors=ended("e1", code=2), recoveries=recoveries)
-    lead: Any = Lead("e2", 2, unit.root, since=0.0)
-    report = SimpleNamespace(committed_at=1.0, epoch=6)
-    back = SimpleNamespace(outcome=dict, by_job=lambda count: {})
-    assert not lead.resulted(record, report, back)[0].errors
-    cancel_requests = replace(record, phase="failed")
-    assert lead.resulted(cancel_requests, report, back)[0].errors == record.errors, (
-        "why it was given up is still told"
-    )
-
-
-@pytest.mark.parametrize(
-    ("condition", "follows", "leads"),
-    [
-        ("LEASE_LOST", False, False),
-        ("FOLLOWS_OTHERWISE", False, True),
-        ("COMMANDS_GONE", False, True),
-        ("SINK_UNWRITABLE", True, True),
-    ],
-)
-def test_what_ends_one_that_follows_is_not_held_against_the_unit(
-    condition: str, follows: bool, leads: bool
-) -> None:
-    error = ExternalError(condition, "it ended")
-    assert may_be_others(error, led=False) is follows
-    assert may_be_others(error, led=True) is leads

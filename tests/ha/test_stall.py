@@ -6,23 +6,17 @@ import os
 import signal
 import socket
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.errors import ExternalError
-from penstock.ha.launch import Launch
 from penstock.ha.needs import find_returning
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord
-from penstock.replica.membership import Voice
-from penstock.replica.rejoin import rejoined
+from penstock.ha.unit import Member, UnitRecord
 from tests.ha.unit_kit import Kit
 
 pytestmark = pytest.mark.process
 
-LEASE_SECONDS = 6.0
 #: a process that has ended
 GONE = 2**22 + 1
 
@@ -75,41 +69,6 @@ def test_the_recovery_from_a_primary_that_hangs_is_measured(tmp_path: Path) -> N
         assert 0.0 <= recovery.detected_after <= recovery.first_result_after < 60.0
     finally:
         kit.close()
-
-
-@pytest.fixture
-def unit(tmp_path: Path) -> Unit:
-    launch = Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path), lease_seconds=LEASE_SECONDS)
-    made = Unit.create(tmp_path / "state", launch)
-    made.create_record(UnitRecord(Scheme.active_standby, str(made.root), leader="e1", generation=1))
-    return made
-
-
-@pytest.mark.parametrize("how", ["is up", "is on the way"])
-def test_one_that_was_replaced_says_so_and_ends(unit: Unit, how: str) -> None:
-    former = unit.store.start_session(LEASE_SECONDS)
-    voice = Voice(unit, former, "e2", "active")
-    voice.say(phase="following")
-    other = unit.store.start_session(LEASE_SECONDS)
-    if how == "is up":
-        Voice(unit, other, "e3", "active").say(phase="starting")
-    else:
-        unit.change(lambda now: replace(now, pending={"e3": ("active", time.time())}))
-    with pytest.raises(ExternalError, match=r"LEASE_LOST.*in its place"):
-        rejoined(unit, former, voice, "e2")
-    assert "e2" not in unit.members()
-    other.close()
-
-
-def test_an_engine_of_the_other_kind_replaces_nobody(unit: Unit) -> None:
-    former = unit.store.start_session(LEASE_SECONDS)
-    voice = Voice(unit, former, "e2", "active")
-    voice.say(phase="following")
-    unit.change(lambda now: replace(now, pending={"e3": ("passive", time.time())}))
-    again = rejoined(unit, former, voice, "e2")
-    assert unit.members()["e2"].session == again.id != former.id
-    assert unit.members()["e2"].phase == "following"
-    again.close()
 
 
 def test_only_secondaries_whose_process_is_there_are_expected_back() -> None:

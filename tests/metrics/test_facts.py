@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engine.status_server import measured_facts
+from penstock.engine.status_server import snapshot_facts
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_engine, set_unit
 from penstock.scaling.measurements import Fleet, Measured, Snapshot
@@ -37,7 +37,7 @@ def stage(name: str, rows: list[float], speed: float = 100.0) -> Measured:
 def facts(*stages: Measured) -> dict[str, Any]:
     fleet = Fleet(("1",), np.array([2]), np.array([0.25]), np.array([1e9]), ("9",))
     latest = Snapshot(10.0, PERIOD, fleet, {one.sub_query: one for one in stages}, 0.3, 1.0)
-    return {"epoch": 12, "backlog": {"clicks": 77}, **measured_facts(latest)}
+    return {"epoch": 12, "backlog": {"clicks": 77}, **snapshot_facts(latest)}
 
 
 def exported(registry: Registry) -> dict[Any, float]:

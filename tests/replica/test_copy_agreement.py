@@ -17,7 +17,7 @@ from penstock.epoch.runner import EpochReport
 from penstock.ha.unit import Member
 from penstock.logs.contract import Log, Partition, Span
 from penstock.logs.copy_choice import Extent
-from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
+from penstock.replica.copy_agreement import MOST_NAMED, CopyReporter, CopyReports, replicated_logs
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
@@ -45,7 +45,7 @@ def rows(reports: list[EpochReport]) -> dict[str, list[Any]]:
         for name, frame in report.rows.items():
             if isinstance(frame, pl.DataFrame):
                 found[name] += sorted(map(repr, frame.rows()))
-    return {name: sorted(told) for name, told in found.items()}
+    return {name: sorted(rows) for name, rows in found.items()}
 
 
 def growing() -> tuple[Frail, Frail]:
@@ -116,43 +116,43 @@ def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
         grow(copy, 60)
     grow(followers[0], 20)
     grow(followers[1], 50)
-    said: list[Any] = []
-    reporter = reports_to(said, ps.replicated(*followers), tmp_path)
+    sent: list[Any] = []
+    reporter = copy_reporter(sent, ps.replicated(*followers), tmp_path)
     reporter.look()
     reporter.look()
-    assert len(said) == 1  # only what has changed
-    told = json.loads(json.dumps(vars(Member(1, "here", "active", reach=said[0]))))
+    assert len(sent) == 1  # only what has changed
+    member = json.loads(json.dumps(vars(Member(1, "here", "active", reach=sent[0]))))
     leading = program(ps.replicated(*leaders))
-    hearing = hears(leading)
-    hearing.heard({"e2": Member(**told).reach, "e3": {}})
-    log = replicated_in(leading)["events"]
+    copy_reports = reports_of(leading)
+    copy_reports.apply({"e2": Member(**member).reach, "e3": {}})
+    log = replicated_logs(leading)["events"]
     assert log.partitions({}) == [Partition("p0", 0, 50), Partition("p1", 0, 50)]
     assert [log.route(name) for name in ("p0", "p1")] == [1, 1]
     engine = InlineEngine(leading, tmp_path / "leader")
     assert engine.step() is not None  # further steps would wait, since there is more
     assert StateDirectory(tmp_path / "leader").records.last_offsets() == {"events": {"p0": 50, "p1": 50}}
-    hearing.heard({})  # the other is gone
+    copy_reports.apply({})  # the other is gone
     list(engine.steps())
     assert StateDirectory(tmp_path / "leader").records.last_offsets() == {"events": {"p0": 60, "p1": 60}}
     engine.close()
 
 
-def test_who_reaches_nothing_says_so_and_holds_nobody(tmp_path: Path) -> None:
+def test_an_engine_that_reaches_nothing_reports_that_and_is_not_waited_for(tmp_path: Path) -> None:
     copies = growing()
     for copy in copies:
         copy.away = True
-    said: list[Any] = []
-    reports_to(said, ps.replicated(*copies), tmp_path).look()
-    assert said == [{"events": {}}]
+    sent: list[Any] = []
+    copy_reporter(sent, ps.replicated(*copies), tmp_path).look()
+    assert sent == [{"events": {}}]
     for copy in copies:
         copy.away = False
         grow(copy, 10)
     leading = program(ps.replicated(*copies))
-    hears(leading).heard({"e2": said[0]})
-    assert [one.latest for one in replicated_in(leading)["events"].partitions({})] == [10, 10]
+    reports_of(leading).apply({"e2": sent[0]})
+    assert [one.latest for one in replicated_logs(leading)["events"].partitions({})] == [10, 10]
 
 
-def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_told(tmp_path: Path) -> None:
+def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_reported(tmp_path: Path) -> None:
     away, pruned = Frail(LINES), Pruned(LINES)
     away.away = True
     log = ps.replicated(away, pruned)
@@ -167,35 +167,39 @@ def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_told(tmp_pa
     begun = sum(len(lines) - 5 for lines in LINES.values())
     assert sum(one.events + one.late + one.bad for one in reports) == begun
     assert sum(one.skipped_partitions for one in reports) == len(LINES)
-    told = [
+    skipped = [
         json.loads(line)
         for file in (tmp_path / "state" / "leaped" / "events").glob("*.jsonl")
         for line in file.read_text().splitlines()
     ]
-    assert sorted((one["partition"], one["offset"]) for one in told) == [(name, 0) for name in sorted(LINES)]
-    assert all("begun at 5" in one["reason"] for one in told)
+    assert sorted((one["partition"], one["offset"]) for one in skipped) == [
+        (name, 0) for name in sorted(LINES)
+    ]
+    assert all("begun at 5" in one["reason"] for one in skipped)
 
 
 def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:
-    said: list[Any] = []
-    reports_to(said, growing()[0], tmp_path).look()
-    assert said == []
+    sent: list[Any] = []
+    copy_reporter(sent, growing()[0], tmp_path).look()
+    assert sent == []
 
 
-def reports_to(said: list[Any], log: Log, folder: Path) -> Reporter:
-    return Reporter(
-        program(log), SharedRecords(folder / "nothing"), lambda **told: said.append(told["reach"])
+def copy_reporter(sent: list[Any], log: Log, folder: Path) -> CopyReporter:
+    return CopyReporter(
+        program(log), SharedRecords(folder / "nothing"), lambda **fields: sent.append(fields["reach"])
     )
 
 
-def hears(leading: Program, said: list[Any] | None = None, told: list[str] | None = None) -> Hearing:
-    """The hearing of a leader whose unit is not asked."""
+def reports_of(
+    leading: Program, sent: list[Any] | None = None, lines: list[str] | None = None
+) -> CopyReports:
+    """The reports at a leader, without a unit."""
 
-    def say(**passed: Any) -> None:
-        if said is not None:
-            said.append(passed["passed_over"])
+    def report(**fields: Any) -> None:
+        if sent is not None:
+            sent.append(fields["passed_over"])
 
-    return Hearing(leading, None, "e1", 5.0, say, (lambda _: None) if told is None else told.append)  # type: ignore[arg-type]
+    return CopyReports(leading, None, "e1", 5.0, report, (lambda _: None) if lines is None else lines.append)  # type: ignore[arg-type]
 
 
 def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_path: Path) -> None:
@@ -205,11 +209,11 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
     log = ps.replicated(*copies)
     log.clock = clock
     leading = program(log)
-    said: list[Any] = []
-    told: list[str] = []
-    hearing = hears(leading, said, told)
+    sent: list[Any] = []
+    lines: list[str] = []
+    copy_reports = reports_of(leading, sent, lines)
     lacking = {"events": {"p0": {"0": [0, 60]}}}
-    hearing.heard({"e2": lacking})
+    copy_reports.apply({"e2": lacking})
     engine = InlineEngine(leading, tmp_path / "state")
     first = engine.step()
     assert first is not None
@@ -221,18 +225,18 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
     clock.now += 0.2
     reports = [first, *engine.steps()]
     assert state.records.last_offsets() == {"events": {"p0": 60, "p1": 60}}
-    hearing.heard({"e2": lacking})
-    hearing.heard({"e2": lacking})
-    assert said == [{"e2": ["events/p1"]}]
-    assert "e2" in told[0]
+    copy_reports.apply({"e2": lacking})
+    copy_reports.apply({"e2": lacking})
+    assert sent == [{"e2": ["events/p1"]}]
+    assert "e2" in lines[0]
     for copy in copies:
         grow(copy, 120)
         copy.finish()
-    hearing.heard({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
+    copy_reports.apply({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
     reports += engine.steps()
     engine.close()
-    hearing.heard({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
-    assert said[1:] == [{}]
+    copy_reports.apply({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
+    assert sent[1:] == [{}]
     assert rows(reports) == straight(tmp_path)
     ends = [state.records.read_end(report.epoch) or Offset() for report in reports]
     named = [end.copies for end in ends if end.copies]
@@ -261,18 +265,18 @@ def test_what_another_engine_lacks_is_neither_silent_nor_read_to_its_end() -> No
     assert admission.drained.is_set()
 
 
-def test_many_partitions_are_counted_and_who_reaches_nothing_is_told(tmp_path: Path) -> None:
+def test_many_partitions_are_counted_and_an_engine_that_reaches_nothing_is_reported(tmp_path: Path) -> None:
     many = {f"p{number:02d}": ["x"] for number in range(MOST_NAMED + 3)}
     leading = program(ps.replicated(Frail(many, finished=False), Frail(many, finished=False)))
-    said: list[Any] = []
-    hearing = hears(leading, said)
-    replicated_in(leading)["events"].partitions({})
-    hearing.heard({"e2": {"events": {}}})
-    assert said == [{"e2": [*(f"events/p{number:02d}" for number in range(MOST_NAMED)), "3 more"]}]
+    sent: list[Any] = []
+    copy_reports = reports_of(leading, sent)
+    replicated_logs(leading)["events"].partitions({})
+    copy_reports.apply({"e2": {"events": {}}})
+    assert sent == [{"e2": [*(f"events/p{number:02d}" for number in range(MOST_NAMED)), "3 more"]}]
 
 
 def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
-    """The unit's book says where that is, not the state of the engine that reports."""
+    """The unit's epoch records say where that is, not the state of the engine that reports."""
     asked: list[Any] = []
 
     class Asked(Frail):
@@ -281,7 +285,7 @@ def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
             return super().partitions(offsets)
 
     copies = Asked({"p0": ["x"] * 9}, finished=False), Asked({"p0": ["x"] * 9}, finished=False)
-    reporter = Reporter(program(ps.replicated(*copies)), SharedRecords(tmp_path), lambda **told: None)
+    reporter = CopyReporter(program(ps.replicated(*copies)), SharedRecords(tmp_path), lambda **fields: None)
     reporter.look()
     (tmp_path / "epochs").mkdir()
     record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))

@@ -1,0 +1,67 @@
+"""Does what a follower does beside its epochs: pauses for the leader, drops delivered rows, and waits for the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.coordination.lease import Lease
+from penstock.engine.engine import Engine
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Unit
+from penstock.replica.copy_agreement import CopyReporter
+from penstock.replica.lag import must_resync
+from penstock.replica.membership import Membership
+from penstock.replica.spare_capacity import should_pause
+from penstock.state.directory import StateDirectory
+
+
+class Follower:
+    """A follower that executes the leader's epochs."""
+
+    def __init__(
+        self,
+        name: str,
+        unit: Unit,
+        membership: Membership,
+        engine: Engine,
+        acquire_lease: Callable[[Path], Lease | None],
+    ) -> None:
+        self._name, self._unit, self._membership, self._engine = name, unit, membership, engine
+        self._acquire_lease = acquire_lease
+        self._copies = CopyReporter(engine.program, unit.shared_records, membership.report)
+        engine.role.leader_committed = unit.find_committed()
+        #: whether it stops to copy the leader's state
+        self.must_resync = False
+
+    def look(self) -> Lease | None:
+        """Look at the unit; returns the lease if it is free."""
+        self._copies.look()
+        record, engine, membership = self._unit.record(), self._engine, self._membership
+        manifests = StateDirectory(Path(record.directory)).manifests.epochs()
+        records = self._unit.shared_records.epochs()
+        engine.role.leader_committed = self._unit.find_committed()
+        leader = self._unit.primary(self._name)
+        behind = leader.behind if leader is not None and leader.host == membership.member.host else None
+        is_paused = should_pause(membership.member.paused, behind)
+        if is_paused != membership.member.paused:
+            membership.report(paused=is_paused)
+            engine.pause(is_paused)
+        if is_paused:
+            return None  # the leader is up, so the lease is not free
+        every = max(record.checkpoint_every, engine.settings.checkpoint_every)
+        if must_resync(membership.member.epoch, records, manifests, every):
+            self.must_resync = True  # before the lease: to lead from here could need input that is gone
+            engine.stop()
+            return None
+        if (lease := self._acquire_lease(engine.state.path)) is not None:
+            return lease
+        engine.delivery.drop_held(engine.role.leader_committed)
+        if record.scheme is Scheme.active_replication:
+            engine.delivery.release()
+        else:
+            engine.delivery.hold()
+        held = len(engine.delivery.held_epochs)
+        if held != membership.member.held or membership.has_unreported:
+            membership.report(held=held)
+        return None
