@@ -46,7 +46,7 @@ class _MemoryManifests(ManifestStore):
     """The newest manifest, in memory."""
 
     def __init__(self, state: StateDirectory) -> None:
-        super().__init__(state.path, state.fenced_directory, list)
+        super().__init__(state.path, state.fenced_directory, tuple)
         self._directory = state
         self._newest = Manifest()
 

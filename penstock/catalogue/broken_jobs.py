@@ -1,6 +1,6 @@
-"""Jobs that cannot be made any more: what they call or read is not given after a restart, or is not known.
+"""Find jobs that can no longer be built: what they call or read is not given after a restart, or is unknown.
 
-Receives a catalogue; hands the errors of its broken jobs. Those who read one are broken with it.
+Jobs that read a broken job are broken too.
 """
 
 from __future__ import annotations
@@ -8,101 +8,99 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.catalogue.catalogue import Catalogue, JobEntry, named
+from penstock.catalogue.catalogue import Catalogue, JobEntry, names_in
 from penstock.catalogue.command import ChangeQuery, Command, FailJob
 from penstock.catalogue.job_builder import JobBuilder
 from penstock.errors import PenstockError, UserError
 
-_HINT = "Give back what it needs and resume it, or alter or drop it."
+_HINT = "Provide what it needs and resume it, or alter or drop it."
 
 
-def broken(builder: JobBuilder, catalogue: Catalogue) -> dict[str, PenstockError]:
-    """Why jobs of a catalogue cannot be made, by their names. Those that are left out anyway are not tried."""
-    found: dict[str, PenstockError] = {}
+def find_broken_jobs(builder: JobBuilder, catalogue: Catalogue) -> dict[str, PenstockError]:
+    """The errors of jobs that cannot be built, by name. Jobs that are left out anyway are not tried."""
+    errors: dict[str, PenstockError] = {}
     for name, entry in catalogue.jobs.items():
         if not entry.left_out:
-            error = _tried(builder, entry, catalogue)
+            error = _find_error(builder, entry, catalogue)
             if error is not None:
-                found[name] = error
-    return {name: _explained(catalogue.jobs[name], error, found) for name, error in found.items()}
+                errors[name] = error
+    return {name: _explain_error(catalogue.jobs[name], error, errors) for name, error in errors.items()}
 
 
-def uses(builder: JobBuilder, name: str, catalogue: Catalogue) -> frozenset[str]:
-    """The streams and jobs that a job reads; of one that cannot be made, those its query names."""
+def names_read(builder: JobBuilder, name: str, catalogue: Catalogue) -> frozenset[str]:
+    """The streams and jobs that a job reads; for one that cannot be built, those that its query names."""
     try:
         return builder.inputs_of(name, catalogue)
     except Exception:
-        named = _named(catalogue.jobs[name])
-        return frozenset(catalogue.streams) | named if "*" in named else named
+        tables = _tables_in(catalogue.jobs[name])
+        return frozenset(catalogue.streams) | tables if "*" in tables else tables
 
 
-def naming(name: str, catalogue: Catalogue) -> list[str]:
-    """The jobs that may read a job or stream, also by way of others, and it itself if it is a job: those that have its
-    name in their texts. To be asked of these alone spares making all others."""
+def possible_readers(name: str, catalogue: Catalogue) -> list[str]:
+    """The jobs that may read a job or stream, directly or not, and the job itself: those whose texts contain its name.
+    To check these alone saves building all others."""
     if name in catalogue.streams or not re.fullmatch(
         r"[\w-]+", name
     ):  # FROM * reads streams it does not name
         return list(catalogue.jobs)
-    texts = {job: _mentions(entry).casefold() for job, entry in catalogue.jobs.items()}
-    found, look = {name}, [name]
-    while look:
-        sought = look.pop().casefold()
-        new = [job for job, text in texts.items() if sought in text and job not in found]
+    texts = {job: _text_with_names(entry).casefold() for job, entry in catalogue.jobs.items()}
+    found, pending = {name}, [name]
+    while pending:
+        searched = pending.pop().casefold()
+        new = [job for job, text in texts.items() if searched in text and job not in found]
         found.update(new)
-        look += new
+        pending += new
     return [job for job in catalogue.jobs if job in found]
 
 
-def touched(commands: Sequence[Command], catalogue: Catalogue) -> set[str]:
-    """The jobs that commands are about, and those that may read one they alter: both may tell other columns now."""
+def affected_jobs(commands: Sequence[Command], catalogue: Catalogue) -> set[str]:
+    """The jobs that commands are about, and those that may read one they alter: both may emit other columns now."""
     altered = [command.name for command in commands if isinstance(command, ChangeQuery)]
-    readers = {job for name in altered if name in catalogue.jobs for job in naming(name, catalogue)}
-    return (named(commands) | readers) & catalogue.jobs.keys()
+    readers = {job for name in altered if name in catalogue.jobs for job in possible_readers(name, catalogue)}
+    return (names_in(commands) | readers) & catalogue.jobs.keys()
 
 
-def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> FailJob:
-    """The command that says a job failed, as it was then; `lost`: its state is gone."""
+def fail_command(entry: JobEntry, error: PenstockError, lost: bool = True) -> FailJob:
+    """The command that marks a job as failed, unless it has changed since; `lost`: its state is dropped."""
     return FailJob(entry.name, entry.version, error.text(), entry.number, lost)
 
 
-def _tried(builder: JobBuilder, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
+def _find_error(builder: JobBuilder, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
     try:
         builder.job(entry.name, catalogue)
         builder.sinks(entry)
     except PenstockError as error:
-        if (
-            error.condition == "CODE_NOT_TRUSTED"
-        ):  # its stored code is whole: once its mode is right, so is the job
-            raise
+        if error.condition == "CODE_NOT_TRUSTED":
+            raise  # its stored code is complete: once its mode is right, so is the job
         return error
     except Exception as failure:  # of the user's own code
         return UserError("JOB_BROKEN", f"{type(failure).__name__}: {failure}")
     return None
 
 
-def _explained(entry: JobEntry, error: PenstockError, others: dict[str, PenstockError]) -> PenstockError:
-    """The error as it is told of a job that ran before."""
-    read = sorted(_named(entry) & others.keys())
+def _explain_error(entry: JobEntry, error: PenstockError, others: dict[str, PenstockError]) -> PenstockError:
+    """The error of a job that ran before, with a hint for that case."""
+    read = sorted(_tables_in(entry) & others.keys())
     if read:
         return UserError(
             "READS_BROKEN_JOB",
-            f"it reads {read[0]}, which cannot be made any more",
+            f"it reads {read[0]}, which can no longer be built",
             detail=others[read[0]].primary,
             hint=f"Resume or alter {read[0]}, then resume it.",
         )
     return type(error)(error.condition, error.primary, detail=error.detail, where=error.where, hint=_HINT)
 
 
-def _mentions(entry: JobEntry) -> str:
-    """A text in which the names of all jobs are that a job reads."""
+def _text_with_names(entry: JobEntry) -> str:
+    """A text that contains the names of all jobs that a job reads."""
     return entry.select or ("" if entry.code is None else "\n".join(entry.code.reads))
 
 
-def _named(entry: JobEntry) -> frozenset[str]:
-    """What a query names in its FROM and JOIN."""
+def _tables_in(entry: JobEntry) -> frozenset[str]:
+    """The names in the FROM and JOIN of a query."""
     if entry.of_python:
         return frozenset() if entry.code is None else frozenset(entry.code.reads)
-    # loading what reads SQL takes a while, which an engine without jobs of SQL is spared
+    # loading the SQL parser takes a while, which an engine without SQL jobs is spared
     from sqlglot import exp
 
     from penstock.sql.parse import parse

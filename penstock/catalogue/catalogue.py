@@ -1,7 +1,7 @@
-"""The catalogue: the streams and jobs there are after so many commands. Frozen, and made by commands alone.
+"""The catalogue: the streams and jobs after a number of commands. Frozen, and changed by commands alone.
 
-Receives commands that were accepted, in their order; hands the catalogue after each. What had to be decided (whether a
-state is kept) was decided when the command was accepted and stands in it, so that doing it again gives the same.
+A command contains what was decided when it was accepted (for example whether state is kept), so applying it again gives
+the same catalogue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.catalogue.command import (
     FlushJob,
     JobCommand,
     PauseJob,
-    RememberAnswers,
+    RememberReplies,
     RememberText,
     RemoveJob,
     RemoveStream,
@@ -32,16 +32,16 @@ from penstock.catalogue.command import (
 from penstock.catalogue.lifecycle import Master
 from penstock.ha.schemes import Semantics
 
-#: how a stream or a query is called that Python gave when the engine started
+#: the text shown for a stream or query that Python gave when the engine started
 GIVEN = "(given by Python)"
-#: requests whose answers are kept
-_ANSWERED = 1_000
+#: how many requests are kept with their replies
+_KEPT_REPLIES = 1_000
 
 
 @dataclass(frozen=True)
 class StreamEntry:
-    """A stream: what was said of it. `known_as` tells it from an earlier one of its name. `code`: it came with a job of
-    Python, and goes when no job reads it any more."""
+    """A stream and its statement. `known_as` distinguishes it from an earlier one of its name. `code`: it came with a
+    Python job, and is dropped when no job reads it any more."""
 
     name: str
     text: str
@@ -56,11 +56,11 @@ class StreamEntry:
 
 @dataclass(frozen=True)
 class JobEntry:
-    """A job: its query, parameters and sinks as they were said, and its master.
+    """A job: its query, parameters and sinks as declared, and its master.
 
-    `number` stands for the job in its state: a job that starts with an empty state has another. The outputs of an app
+    `number` identifies the job in its state: a job that starts with empty state gets another. The outputs of an app
     that the engine starts with have negative numbers, as long as they share the app's plan. `private`: it reads its
-    streams by itself, from their earliest events, under this number.
+    streams on its own, from their earliest events, under this number.
     """
 
     name: str
@@ -72,16 +72,16 @@ class JobEntry:
     #: the number it was created with
     created: int
     private: int | None = None
-    #: it failed, and its state is gone: it begins anew when it runs again
+    #: it failed, and its state was dropped: it starts empty when it runs again
     lost: bool = False
-    #: what it may lose or repeat when the engine comes back; None: as the engine's settings say
+    #: what it may lose or repeat when the engine recovers; None: as the engine's settings say
     recovery: Semantics | None = None
     #: the source of its query, or of the functions that its query calls
     code: CodeReference | None = None
 
     @property
     def version(self) -> int:
-        """Counts what has changed the job."""
+        """How often the job was changed, from 1 on."""
         return self.master.version
 
     @property
@@ -105,13 +105,13 @@ class JobEntry:
         return self.number < 0
 
     @property
-    def told_as(self) -> str:
-        """What its results are kept under: its name, told from former jobs of that name."""
+    def result_key(self) -> str:
+        """The key of its results: its name, distinguished from former jobs of that name."""
         return self.name if self.of_app else f"{self.name}@{self.created}"
 
     @property
     def left_out(self) -> bool:
-        """Whether epochs know nothing of it."""
+        """Whether epochs are executed without it."""
         return self.master.life == "failed" and self.lost
 
 
@@ -119,17 +119,17 @@ class JobEntry:
 class Catalogue:
     """All streams and jobs.
 
-    `last` is the highest number given to any of them; `former` are names of streams that were dropped, `removed` those
-    of outputs of the app; `said` is what the text that the engine started with says of a job, by its name; `answered`
-    are the latest requests that have a name, each with the digest of its text and its answers.
+    `last` is the highest number given to any of them; `former` are the names of streams that were dropped, `removed`
+    those of outputs of the app; `texts` are the statements about jobs in the text that the engine started with;
+    `replies` are the latest named requests, each with the digest of its text and its replies.
     """
 
     streams: Mapping[str, StreamEntry] = field(default_factory=dict)
     jobs: Mapping[str, JobEntry] = field(default_factory=dict)
     last: int = 0
     former: frozenset[str] = frozenset()
-    said: Mapping[str, str] = field(default_factory=dict)
-    answered: Mapping[str, RememberAnswers] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    replies: Mapping[str, RememberReplies] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
 
     @staticmethod
@@ -143,8 +143,8 @@ class Catalogue:
         return Catalogue({name: StreamEntry(name, "", name) for name in streams}, jobs)
 
     def on(self, base: Catalogue) -> Catalogue:
-        """What commands have made of a catalogue that started as another `base`: the app may have changed since. An
-        output that is there no longer is gone, whatever commands did to it."""
+        """This catalogue with another `base`, because the app may have changed since. An output that the app no longer
+        has is gone, whatever commands did to it."""
         present = {name: entry for name, entry in self.jobs.items() if not entry.of_app}
         jobs = {}
         for name, entry in base.jobs.items():
@@ -158,7 +158,7 @@ class Catalogue:
         return replace(self, streams={**streams, **self.streams}, jobs={**jobs, **present})
 
     def after(self, command: Command) -> Catalogue:
-        """The catalogue once a command is carried out."""
+        """The catalogue after a command."""
         if (
             isinstance(command, JobCommand)
             and not isinstance(command, AddJob)
@@ -173,12 +173,12 @@ class Catalogue:
             case RemoveStream(name):
                 return replace(self, streams=_without(self.streams, name), former=self.former | {name})
             case RememberText(name, text):
-                return replace(self, said={**self.said, name: text})
-            case RememberAnswers(name):
-                answered = {**self.answered, name: command}
-                for old in list(answered)[:-_ANSWERED]:
-                    del answered[old]
-                return replace(self, answered=answered)
+                return replace(self, texts={**self.texts, name: text})
+            case RememberReplies(name):
+                replies = {**self.replies, name: command}
+                for old in list(replies)[:-_KEPT_REPLIES]:
+                    del replies[old]
+                return replace(self, replies=replies)
             case AddJob(name, select, sinks, parameters, recovery, code):
                 number, master = self.last + 1, Master(name)
                 job = JobEntry(
@@ -210,18 +210,18 @@ class Catalogue:
     @property
     def code(self) -> frozenset[str]:
         """The digests of the code that its jobs and streams need."""
-        found = [job.code for job in self.jobs.values()] + [stream.code for stream in self.streams.values()]
-        return frozenset(code.digest for code in found if code is not None)
+        codes = [job.code for job in self.jobs.values()] + [stream.code for stream in self.streams.values()]
+        return frozenset(code.digest for code in codes if code is not None)
 
     def _failed(self, command: FailJob) -> Catalogue:
-        found, lost = self.jobs[command.name], command.lost
-        if command.number not in (None, found.number):
-            return self  # another of its name, or begun anew
-        if found.version == command.version:
-            master = found.master.after("fail", command.error)
-            return self._with(replace(found, master=master, lost=lost or found.lost))
-        if lost and found.master.life == "failed":
-            return self._with(replace(found, lost=True))  # it failed twice in one epoch
+        job, lost = self.jobs[command.name], command.lost
+        if command.number not in (None, job.number):
+            return self  # another job of its name, or one that started with empty state since
+        if job.version == command.version:
+            master = job.master.after("fail", command.error)
+            return self._with(replace(job, master=master, lost=lost or job.lost))
+        if lost and job.master.life == "failed":
+            return self._with(replace(job, lost=True))  # it failed twice in one epoch
         return self  # it has changed since it failed
 
     def _altered(self, command: ChangeQuery) -> Catalogue:
@@ -247,17 +247,17 @@ def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {other: entry for other, entry in entries.items() if other != name}
 
 
-def named(commands: Sequence[Command]) -> set[str]:
-    """What commands are about whose carrying out may need something opened."""
-    return {command.name for command in commands if not isinstance(command, FailJob | RememberAnswers)}
+def names_in(commands: Sequence[Command]) -> set[str]:
+    """The names of the streams and jobs that commands may need opened."""
+    return {command.name for command in commands if not isinstance(command, FailJob | RememberReplies)}
 
 
-def alike(then: JobEntry | None, now: JobEntry) -> bool:
-    """Whether a job reads and writes what it did."""
+def has_same_query(then: JobEntry | None, now: JobEntry) -> bool:
+    """Whether a job reads and writes what it did before."""
     return then is not None and (then.created, then.select, then.code) == (now.created, now.select, now.code)
 
 
-def code_in(commands: Sequence[Command]) -> set[str]:
+def code_digests(commands: Sequence[Command]) -> set[str]:
     """The digests of the code that commands bring."""
-    found = [one.code for one in commands if isinstance(one, AddStream | AddJob | ChangeQuery)]
-    return {code.digest for code in found if code is not None}
+    codes = [one.code for one in commands if isinstance(one, AddStream | AddJob | ChangeQuery)]
+    return {code.digest for code in codes if code is not None}

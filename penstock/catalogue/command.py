@@ -1,6 +1,6 @@
-"""Commands: what changes a catalogue, and what was answered to the statements that they come of. Pure.
+"""Commands, which change a catalogue, and the replies to the statements that they come from. Pure.
 
-In the command log a command is a JSON object whose `do` says its kind:
+In the command log a command is a JSON object whose `do` is its kind:
 
     create stream   name, text, code               said           name, text
     drop stream     name                           answer         name (of the request), text (its digest), answers
@@ -9,9 +9,10 @@ In the command log a command is a JSON object whose `do` says its kind:
     set recovery    name, recovery                 fail           name, version, number, error, lost
     pause, flush, drop    name                     resume, empty  name, anew
 
-`recovery` (of a new job) and `code` are left out where there is none.
+`recovery` (of a new job) and `code` are left out where there is none. Some keys (`said`, `answer`, `anew`) are older
+than the names here and part of the format.
 
-Guarantees: a command that is read back equals the one that was written. What is no command raises ValueError.
+Guarantees: a command that is read back equals the one that was written. Anything else raises ValueError.
 """
 
 from __future__ import annotations
@@ -22,49 +23,49 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
-from penstock.catalogue.lifecycle import Happening
+from penstock.catalogue.lifecycle import Transition
 from penstock.ha.schemes import Semantics
 from penstock.sql.statements import Call, Scalar
 
-#: what becomes of a job's state: kept as it is, begun anew from now, made again from the log's earliest events
-StateFate = Literal["kept", "anew", "rebuilt"]
+#: what happens to a job's state: kept, reset to empty ("anew"), or rebuilt from the log's earliest events
+StateOutcome = Literal["kept", "anew", "rebuilt"]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What is answered to a statement. `command`: the number under which it takes effect at the next epoch."""
+class Reply:
+    """The reply to a statement. `command`: the number under which it takes effect at the next epoch."""
 
-    says: str
+    message: str
     name: str = ""
-    state: StateFate | None = None
+    state: StateOutcome | None = None
     command: int | None = None
-    #: for questions: what there is
+    #: for SHOW: a row for each stream or job
     rows: tuple[Mapping[str, Any], ...] = ()
     question: bool = False
 
-    def numbered(self, command: int) -> Answered:
-        """The answer, once what it answers has a number."""
+    def with_number(self, command: int) -> Reply:
+        """The reply once its command has a number."""
         return self if self.question else replace(self, command=command)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept: without the rows of a question."""
+        """As JSON, for the command log and for clients. The key of the message is `says`, for compatibility."""
         return {
-            "says": self.says,
+            "says": self.message,
             "name": self.name,
             "state": self.state,
             "command": self.command,
-            "rows": [],
+            "rows": list(map(dict, self.rows)),
             "question": self.question,
         }
 
     @staticmethod
-    def from_json(body: Mapping[str, Any]) -> Answered:
-        return Answered(body["says"], body["name"], body["state"], body["command"], question=body["question"])
+    def from_json(body: Mapping[str, Any]) -> Reply:
+        return Reply(body["says"], body["name"], body["state"], body["command"], question=body["question"])
 
 
 @dataclass(frozen=True)
 class SinkCall:
-    """A sink of a job, as it was said."""
+    """A sink of a job, as declared."""
 
     name: str
     arguments: tuple[Scalar, ...] = ()
@@ -72,11 +73,11 @@ class SinkCall:
 
     @staticmethod
     def of(call: Call) -> SinkCall:
-        """The sink that a call in a statement names."""
+        """The sink that a call in a statement declares."""
         return SinkCall(call.name, call.arguments, dict(call.options))
 
     def as_call(self, number: int = 1) -> Call:
-        """The call, as the so manieth of a job's sinks."""
+        """The call; `number`: its position among the job's sinks."""
         return Call(self.name, self.arguments, self.options, (0, number))
 
     def describe(self) -> str:
@@ -124,26 +125,26 @@ class CodeReference:
 
 @dataclass(frozen=True)
 class Command(ABC):
-    """A command, about what has this name."""
+    """A command about the job, stream or request of this name."""
 
     #: its kind in the command log
     do: ClassVar[str]
     name: str
 
     def to_json(self) -> dict[str, Any]:
-        """As it lies in the command log."""
+        """As JSON, for the command log."""
         return {"do": self.do, "name": self.name, **self._rest()}
 
     @abstractmethod
     def _rest(self) -> dict[str, Any]:
-        """What else it says, as JSON."""
+        """Its other fields, as JSON."""
 
 
 @dataclass(frozen=True)
 class JobCommand(Command, ABC):
     """A command about a job."""
 
-    #: what it has done to the job, for its history
+    #: what it did to the job, for its history
     did: ClassVar[str]
 
     def _rest(self) -> dict[str, Any]:
@@ -154,12 +155,12 @@ def _code_to_json(code: CodeReference | None) -> dict[str, Any]:
     return {} if code is None else {"code": code.facts}
 
 
-# -- streams, and what is remembered of texts and requests ------------------------------------------------
+# -- streams, texts and requests ------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AddStream(Command):
-    """A stream is there; of one that Python gives, the text is empty. `code`: it came with a job of Python."""
+    """Create a stream; that of one that Python gives has no text. `code`: it came with a Python job."""
 
     do = "create stream"
     text: str = ""
@@ -171,7 +172,7 @@ class AddStream(Command):
 
 @dataclass(frozen=True)
 class RemoveStream(Command):
-    """A stream is there no longer."""
+    """Drop a stream."""
 
     do = "drop stream"
 
@@ -181,7 +182,7 @@ class RemoveStream(Command):
 
 @dataclass(frozen=True)
 class RememberText(Command):
-    """What the text that the engine starts with says of a job."""
+    """Remember the statement about a job in the text that the engine starts with."""
 
     do = "said"
     text: str
@@ -191,15 +192,15 @@ class RememberText(Command):
 
 
 @dataclass(frozen=True)
-class RememberAnswers(Command):
-    """What was answered to the request of this name, whose text has this digest."""
+class RememberReplies(Command):
+    """Remember the replies to the request of this name, whose text has this digest."""
 
     do = "answer"
     digest: str
-    answers: tuple[Answered, ...]
+    replies: tuple[Reply, ...]
 
     def _rest(self) -> dict[str, Any]:
-        return {"text": self.digest, "answers": [answer.to_json() for answer in self.answers]}
+        return {"text": self.digest, "answers": [reply.to_json() for reply in self.replies]}
 
 
 # -- jobs ------------------------------------------------------------------------------------------------
@@ -207,8 +208,8 @@ class RememberAnswers(Command):
 
 @dataclass(frozen=True)
 class AddJob(JobCommand):
-    """A job is there; of one of Python the query is empty. `code`: the source of its query, or of the functions that
-    the query calls."""
+    """Create a job; a Python job has no text of a query. `code`: the source of its query, or of the functions that the
+    query calls."""
 
     do, did = "create job", "created"
     select: str = ""
@@ -218,33 +219,33 @@ class AddJob(JobCommand):
     code: CodeReference | None = None
 
     def _rest(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        query: dict[str, Any] = {
             "select": self.select,
             "sinks": [sink.to_json() for sink in self.sinks],
             "parameters": dict(self.parameters),
         }
         recovery = {} if self.recovery is None else {"recovery": str(self.recovery)}
-        return {**told, **recovery, **_code_to_json(self.code)}
+        return {**query, **recovery, **_code_to_json(self.code)}
 
 
 @dataclass(frozen=True)
 class ChangeQuery(JobCommand):
-    """A job has this query and these parameters. `code`: as in `AddJob`; None: what it has."""
+    """Give a job another query and parameters. `code`: as in `AddJob`; None: as before."""
 
     do, did = "alter", "altered"
     select: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    state: StateFate = "kept"
+    state: StateOutcome = "kept"
     code: CodeReference | None = None
 
     def _rest(self) -> dict[str, Any]:
-        told = {"select": self.select, "parameters": dict(self.parameters), "state": self.state}
-        return {**told, **_code_to_json(self.code)}
+        query = {"select": self.select, "parameters": dict(self.parameters), "state": self.state}
+        return {**query, **_code_to_json(self.code)}
 
 
 @dataclass(frozen=True)
 class ChangeRecovery(JobCommand):
-    """What a job may lose or repeat when the engine recovers; None: as the engine's settings say."""
+    """Set what a job may lose or repeat when the engine recovers; None: as the engine's settings say."""
 
     do, did = "set recovery", "recovery"
     recovery: Semantics | None
@@ -255,17 +256,17 @@ class ChangeRecovery(JobCommand):
 
 @dataclass(frozen=True)
 class PauseJob(JobCommand):
-    """A job gets no events."""
+    """Stop giving events to a job."""
 
-    do: ClassVar[Happening] = "pause"
+    do: ClassVar[Transition] = "pause"
     did = "paused"
 
 
 @dataclass(frozen=True)
 class ResumeJob(JobCommand):
-    """A job gets events again; `anew`: with an empty state."""
+    """Give events to a job again; `anew`: with empty state."""
 
-    do: ClassVar[Happening] = "resume"
+    do: ClassVar[Transition] = "resume"
     did = "resumed"
     anew: bool = False
 
@@ -275,9 +276,9 @@ class ResumeJob(JobCommand):
 
 @dataclass(frozen=True)
 class EmptyJob(JobCommand):
-    """The state of a job is empty; `anew`: it has another number for that."""
+    """Empty the state of a job; `anew`: it gets another number for that."""
 
-    do: ClassVar[Happening] = "empty"
+    do: ClassVar[Transition] = "empty"
     did = "emptied"
     anew: bool = True
 
@@ -287,22 +288,22 @@ class EmptyJob(JobCommand):
 
 @dataclass(frozen=True)
 class FlushJob(JobCommand):
-    """A job emits its open windows."""
+    """Emit the open windows of a job."""
 
-    do: ClassVar[Happening] = "flush"
+    do: ClassVar[Transition] = "flush"
     did = "flushed"
 
 
 @dataclass(frozen=True)
 class RemoveJob(JobCommand):
-    """A job is there no longer."""
+    """Drop a job."""
 
     do, did = "drop", "drop"
 
 
 @dataclass(frozen=True)
 class FailJob(JobCommand):
-    """A job has failed, as it was in this version; `lost`: its state is gone."""
+    """Mark a job as failed, if it still has this version; `lost`: its state is dropped."""
 
     do, did = "fail", "failed"
     version: int
@@ -323,8 +324,8 @@ _READ: dict[str, Callable[[str, _Json], Command]] = {
     AddStream.do: lambda name, body: AddStream(name, body["text"], _code_of(body)),
     RemoveStream.do: lambda name, body: RemoveStream(name),
     RememberText.do: lambda name, body: RememberText(name, body["text"]),
-    RememberAnswers.do: lambda name, body: RememberAnswers(
-        name, body["text"], tuple(map(Answered.from_json, body["answers"]))
+    RememberReplies.do: lambda name, body: RememberReplies(
+        name, body["text"], tuple(map(Reply.from_json, body["answers"]))
     ),
     AddJob.do: lambda name, body: AddJob(
         name,
@@ -354,7 +355,7 @@ def _code_of(body: _Json) -> CodeReference | None:
 
 
 def command_from_json(body: Any) -> Command:
-    """The command that was written; ValueError if this is none."""
+    """The command that was written; ValueError if this is no command."""
     try:
         if body["do"] not in _READ:
             raise ValueError(f"there is no command {body['do']!r}")
@@ -364,6 +365,6 @@ def command_from_json(body: Any) -> Command:
 
 
 def semantics_of(body: Mapping[str, Any]) -> Semantics | None:
-    """What something that is kept says of recovery; what is older says nothing."""
-    said = body.get("recovery")
-    return None if said is None else Semantics(said)
+    """The recovery semantics in stored JSON; older versions stored none."""
+    name = body.get("recovery")
+    return None if name is None else Semantics(name)

@@ -1,16 +1,15 @@
-"""The command log: what was accepted, in order, under the state directory. What was said in one go is one entry.
+"""Keep accepted commands in order, under the state directory. The commands of one request are one entry.
 
-Receives commands; hands them a number and, after a restart, all of them again: the first ones, once nobody asks for the
-catalogue before them, as a snapshot of what they came to.
+The first entries are replaced by a snapshot of the catalogue after them, once nobody needs the catalogue before them.
 
     DIR/commands/NUMBER.json       one entry
     DIR/commands/NUMBER.snapshot   the catalogue after the entries up to this number, with a checksum
 
-Guarantees: what has a number is on disk, whole; numbers have no gaps. A snapshot is there before the entries in it go,
-so a kill in between leaves some of them, which the next start removes. Any number of processes may append: a number is
-given by `link`, which one of them wins; the others are told that they have not seen all (`append` hands None). Folded
-by one engine at a time, the one that holds the state directory. Before entries go, so do all staged files: a writer
-that looked before then, and was paused, finds its file gone instead of a number free that once was taken.
+Guarantees: an entry that has a number is on disk completely; numbers have no gaps. A snapshot is written before its
+entries are removed, so a kill in between leaves some of them, which the next start removes. Any number of processes may
+append: `link` gives a number to one of them; for the others `append` returns None, because they have not seen all
+entries. Only the engine that owns the state directory folds. Before it removes entries, it removes all staged files: a
+writer that looked before then, and was paused, finds its file gone instead of a number free that once was taken.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import Command, command_from_json
-from penstock.catalogue.snapshot import packed, unpacked
+from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
 from penstock.errors import InternalError
 from penstock.state.durable import sync_directory, write_whole
 from penstock.state.generation import FencedDirectory
@@ -47,15 +46,15 @@ class CommandLog:
         self._folder = directory / "commands"
         self._folded = self._last = 0
 
-    def loaded(self, *, ours: bool = True) -> Loaded:
-        """All there is. `ours`: what a fold has left over is removed."""
+    def load(self, *, owned: bool = True) -> Loaded:
+        """Read the whole log. `owned`: the state directory is this process's; leftovers of a fold are removed."""
         while True:
             self._folded = self._last = max(self._numbers(".snapshot"), default=0)
             try:
                 catalogue = Catalogue()
                 if self._folded:
                     catalogue = self._snapshot(self._path(self._folded, ".snapshot"))
-                if ours:
+                if owned:
                     self._clear()
                 return Loaded(self._folded, catalogue, self._entries())
             except InternalError:
@@ -63,7 +62,7 @@ class CommandLog:
                     raise  # nobody has folded meanwhile
 
     def news(self) -> list[list[Command]] | None:
-        """The entries that others have added since; None: some were folded before they were seen, load all again."""
+        """The entries that others have appended since; None if some were folded unseen: load all again."""
         if not self._has(self._last + 1):
             # entries go in order: while the last one seen is there, none after it has gone
             return [] if self._has(self._last) or self._all_seen() else None
@@ -77,8 +76,8 @@ class CommandLog:
     def append(
         self, commands: Sequence[Command], fenced_directory: FencedDirectory | None = None
     ) -> int | None:
-        """Keep what was said in one go; returns its number, or None when another was first: look for news. What an
-        engine decides because it leads is written through its `fenced_directory`: FENCED if another leads by now."""
+        """Append the commands of one request; return its number, or None if another process was first: look for news.
+        What an engine decides because it leads is written in its `fenced_directory`: FENCED if another leads by now."""
         path = self._path(self._last + 1, ".json")
         staging = None if fenced_directory is None else fenced_directory.staging
         staged = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
@@ -92,7 +91,7 @@ class CommandLog:
                 return None
             os.link(staged, path)
             sync_directory(path.parent)
-        except (FileExistsError, FileNotFoundError):  # it is taken, or was and is folded
+        except (FileExistsError, FileNotFoundError):  # the number is taken, or was and is folded
             if fenced_directory is not None:
                 fenced_directory.check()
             return None
@@ -111,17 +110,17 @@ class CommandLog:
             return None
 
     def fold(self, number: int, catalogue: Catalogue) -> None:
-        """Keep the catalogue after so many entries in their place."""
+        """Replace the first so many entries by the catalogue after them."""
         path = self._path(number, ".snapshot")
         try:
-            write_whole(path, packed(catalogue))
+            write_whole(path, encode_catalogue(catalogue))
             self._folded = number
             self._clear()
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
 
     def _clear(self) -> None:
-        """Remove what the newest snapshot says, the first entries first."""
+        """Remove what the newest snapshot contains, the first entries first."""
         for name in os.listdir(self._folder) if self._folded else ():
             if name[0] == "." and ".json." in name:
                 (self._folder / name).unlink(missing_ok=True)
@@ -133,12 +132,12 @@ class CommandLog:
                 self._path(number, ".snapshot").unlink(missing_ok=True)
 
     def _all_seen(self) -> bool:
-        """Whether the log goes on after the last entry seen: that is there, or was the last to be folded."""
+        """Whether the log continues after the last entry seen: that is there, or was the last to be folded."""
         folded = max(self._numbers(".snapshot"), default=0)
         return folded == self._last or (folded < self._last and self._has(self._last))
 
     def _has(self, number: int) -> bool:
-        return os.path.exists(f"{self._folder}/{number:09d}.json")  # asked often: no Path is made for it
+        return os.path.exists(f"{self._folder}/{number:09d}.json")  # called often: no Path is made for it
 
     def _entries(self) -> list[list[Command]]:
         """The entries after the last one seen."""
@@ -160,7 +159,7 @@ class CommandLog:
 
     def _snapshot(self, path: Path) -> Catalogue:
         try:
-            return unpacked(path.read_bytes())
+            return decode_catalogue(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as failure:
             raise _damaged(path, failure) from failure
 
@@ -179,5 +178,5 @@ def _damaged(path: Path, failure: Exception) -> InternalError:
         "STATE_DAMAGED",
         f"the command {path.name} cannot be read",
         detail=f"{failure} ({path})",
-        hint="The jobs cannot be made again without it; bring it back from a copy of the state.",
+        hint="The jobs cannot be rebuilt without it; restore it from a copy of the state.",
     )

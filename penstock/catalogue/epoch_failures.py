@@ -1,6 +1,6 @@
-"""The jobs that failed in an epoch: without them it is carried out, also when it is repeated.
+"""Record the jobs that failed in an epoch: it is executed without them, also when it is repeated.
 
-DIR/failures/EPOCH.json   by number, and of each whether its state went with it
+DIR/failures/EPOCH.json   by number, and of each whether its state was dropped
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Failures:
         self._folder = directory / "failures"
 
     def of(self, epoch: int) -> dict[int, bool]:
-        """The jobs that failed in an epoch, by number, and whether their state went with it."""
+        """The jobs that failed in an epoch, by number, and whether their state was dropped."""
         path = self._path(epoch)
-        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-        # a text alone: written when a state always went
-        return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
+        facts: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        # a text alone: written when the state was always dropped
+        return {int(number): isinstance(one, str) or one["lost"] for number, one in facts.items()}
 
     def put(
         self,
@@ -34,11 +34,11 @@ class Failures:
         errors: Mapping[int, PenstockError],
         lost: Collection[int],
     ) -> None:
-        """Keep that jobs failed in an epoch, beside those that did before; FENCED if another engine leads by now."""
+        """Record that jobs failed in an epoch, besides earlier ones; FENCED if another engine leads by now."""
         known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
-        told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
+        new = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
         self._folder.mkdir(parents=True, exist_ok=True)
-        fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **told}).encode())
+        fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **new}).encode())
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.json"

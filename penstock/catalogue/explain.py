@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.command import Answered
-from penstock.catalogue.commands import Desk
+from penstock.catalogue.command import Reply
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import Script
+from penstock.catalogue.statement_checker import StatementChecker
 from penstock.sql.statements import Explain
 
 
 def explain_scripts(
     scripts: Sequence[Script], declarations: PythonDeclarations, *, all_jobs: bool = True
-) -> list[Answered]:
+) -> list[Reply]:
     """The text of EXPLAIN for every job of texts, or only for those that the texts themselves explain, by name."""
     statements = sum(len(script.statements) for script in scripts)
-    desk = Desk(JobBuilder(declarations), declarations, statements + len(declarations.queries))
-    catalogue = desk.begun(Script("", ()), Catalogue(), first=True).catalogue
-    answers: list[Answered] = []
+    max_jobs = statements + len(declarations.queries)
+    checker = StatementChecker(JobBuilder(declarations), declarations, max_jobs)
+    catalogue = checker.check_initial(Script("", ()), Catalogue(), first=True).catalogue
+    replies: list[Reply] = []
     for script in scripts:
-        accepted = desk.begun(script, catalogue, first=True)
-        catalogue = accepted.catalogue
-        answers += [answer for answer in accepted.answers if answer.question and answer.name]
+        acceptance = checker.check_initial(script, catalogue, first=True)
+        catalogue = acceptance.catalogue
+        replies += [reply for reply in acceptance.replies if reply.question and reply.name]
     if all_jobs:
         all_statements = [Explain(name, "") for name in catalogue.jobs]
-        answers = desk.accepted(Script("", all_statements), catalogue).answers + answers
-    return answers
+        replies = checker.check_statements(Script("", all_statements), catalogue).replies + replies
+    return replies

@@ -1,12 +1,10 @@
-"""The results of jobs as a process sees them that runs no epochs: it follows what the engine puts there.
+"""Read the results that an engine in another process keeps.
 
-Receives the files of a results folder as they come; hands what `Results` hands. It holds of each job in which epoch it
-told last, and reads the rows when they are asked for.
+For each job it remembers the last epoch in which the job emitted rows, and reads those when they are requested.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -14,11 +12,10 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from penstock.catalogue.results import Answer, Results
+from penstock.catalogue.results import JobResult, Results
 from penstock.state.ipc import from_stream
 
-#: answers that are kept at hand
-_AT_HAND = 256
+_CACHED_RESULTS = 256
 
 
 class FollowedResults(Results):
@@ -33,62 +30,58 @@ class FollowedResults(Results):
         with self._lock:
             self._latest.clear()
             self._last.clear()
-            self._list()
+            self._list_epochs()
             self._through = self._epochs[-1] if self._epochs else -1
             missing = set(jobs)
             for epoch in reversed(self._epochs):
                 if not missing:
                     break
-                for name in self._told(epoch):
+                for name in self._jobs_in(epoch):
                     self._last.setdefault(name, epoch)
                     missing.discard(name)
 
     def follow(self, committed: int) -> Counter[str]:
-        """Take in what was put there up to a committed epoch; hands how often each job has told something since."""
-        told: Counter[str] = Counter()
+        """Read what was put there up to a committed epoch; return how often each job has emitted rows since the last
+        call."""
+        counts: Counter[str] = Counter()
         with self._lock:
-            self._list()
+            self._list_epochs()
             if self._through > committed + 1:  # the state was rolled back
                 self._last.clear()
                 self._latest.clear()
                 self._through = -1
             for epoch in self._epochs:
                 if self._through < epoch <= committed:
-                    names = self._told(epoch)
-                    told.update(names)
+                    names = self._jobs_in(epoch)
+                    counts.update(names)
                     self._last |= dict.fromkeys(names, epoch)
                     self._through = epoch
-        return told
+        return counts
 
-    def whole(self, job: str) -> Answer | None:
+    def latest_epoch(self, job: str) -> JobResult | None:
         with self._lock:
             epoch, known = self._last.get(job), self._latest.get(job)
         if epoch is None or (known is not None and known.epoch == epoch):
             return known
-        answer = next((answer for _, answer in self._of(epoch, [job])), None)
-        if answer is None:
-            return known  # it has told something else since, and this is gone
+        result = next((result for _, result in self._read(epoch, [job])), None)
+        if result is None:
+            return known  # it has emitted other rows since, and these are gone
         with self._lock:
-            self._latest[job] = answer
-            for old in list(self._latest)[:-_AT_HAND]:
+            self._latest[job] = result
+            for old in list(self._latest)[:-_CACHED_RESULTS]:
                 del self._latest[old]
-        return answer
+        return result
 
     def forget(self, job: str) -> None:
         with self._lock:
             self._last.pop(job, None)
             self._latest.pop(job, None)
 
-    def _list(self) -> None:
-        names = os.listdir(self._folder) if self._folder.exists() else []
-        self._epochs = sorted(int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != ".")
-        self.kept_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
-
-    def _told(self, epoch: int) -> set[str]:
-        """The jobs that told something in an epoch."""
+    def _jobs_in(self, epoch: int) -> set[str]:
+        """The jobs that emitted rows in an epoch."""
         try:
             with pa.memory_map(str(self._path(epoch))) as file:
-                told: pl.Series = from_stream(file.read_buffer())["jobs"].explode()
+                names: pl.Series = from_stream(file.read_buffer())["jobs"].explode()
         except FileNotFoundError:
             return set()
-        return set(told.to_list())
+        return set(names.to_list())

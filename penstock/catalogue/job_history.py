@@ -1,7 +1,6 @@
-"""What was done to a job, command by command. Pure.
+"""List what changed a job, command by command. Pure.
 
-Receives the commands since some catalogue; hands a job's versions, oldest first. What came before that catalogue is one
-entry: what the job was by then.
+What came before the folded catalogue is one entry: the job as it was then.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from penstock.catalogue.command import AddJob, ChangeQuery, ChangeRecovery, Comm
 
 @dataclass(frozen=True)
 class JobVersion:
-    """A command on a job, and what the job was from then on. `state`: what became of its state when it was altered."""
+    """A command on a job, and the job from then on. `state`: what happened to its state when it was altered."""
 
     command: int
     did: str
@@ -31,21 +30,21 @@ class JobVersion:
 def versions(
     job: str, folded: int, catalogue: Catalogue, entries: Sequence[Sequence[Command]]
 ) -> list[JobVersion]:
-    """What was done to the job of this name that there is in the end; nothing of former ones of its name."""
-    found: list[JobVersion] = []
+    """The versions of the present job of this name, oldest first, without those of former jobs of the name."""
+    history: list[JobVersion] = []
     if job in catalogue.jobs:
-        found.append(_version(folded, "earlier" if folded else "started with its app", catalogue.jobs[job]))
+        history.append(_version(folded, "earlier" if folded else "started with its app", catalogue.jobs[job]))
     for number, entry in enumerate(entries, folded + 1):
         for command in entry:
             catalogue = catalogue.after(command)
             if command.name != job or not isinstance(command, JobCommand):
                 continue
             if isinstance(command, AddJob):
-                found.clear()
+                history.clear()
             if job in catalogue.jobs:
                 state = command.state if isinstance(command, ChangeQuery) else None
-                found.append(_version(number, _did(command), catalogue.jobs[job], state))
-    return found
+                history.append(_version(number, _did(command), catalogue.jobs[job], state))
+    return history
 
 
 def _did(command: JobCommand) -> str:

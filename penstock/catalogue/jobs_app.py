@@ -1,7 +1,6 @@
-"""A description of jobs, for a file to hold: SQL, and what Python gives to it. Building it runs nothing.
+"""Declare jobs in a file: SQL, and what Python gives to it. Building a declaration runs nothing.
 
-What understands SQL is loaded once a description is used: an engine without jobs starts sooner, and whoever waits for
-one that takes over waits for that.
+What parses SQL is loaded when a declaration is used, so an engine without jobs starts, or takes over, sooner.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.catalogue.jobs_declaration import JobsDeclaration
 
 if TYPE_CHECKING:
-    from penstock.catalogue.command import Answered
+    from penstock.catalogue.command import Reply
     from penstock.catalogue.messages import Deliver
     from penstock.catalogue.program import Program
     from penstock.query.stream import Stream
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class JobsApp(JobsDeclaration):
-    """Streams and jobs to begin with; commands change them while they run."""
+    """Streams and jobs to start with; commands change them while they run."""
 
-    def explained(self) -> list[Answered]:
-        """What EXPLAIN says of every job; nothing is run."""
+    def explained(self) -> list[Reply]:
+        """What EXPLAIN shows of every job; nothing is run."""
         from penstock.catalogue.explain import explain_scripts
         from penstock.catalogue.job_builder import PythonDeclarations
-        from penstock.catalogue.script import script
+        from penstock.catalogue.script import read_script
 
         declarations = PythonDeclarations(self.streams, self.queries, self.functions)
-        return explain_scripts([script(self.sql, self.file)], declarations)
+        return explain_scripts([read_script(self.sql, self.file)], declarations)
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Program:
-        """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take
-        in commands too."""
+        """The program of the jobs on a state directory; `follows`: another process executes the epochs; `shared`: other
+        processes accept commands too."""
         from penstock.catalogue.program import Program
 
         return Program(
@@ -62,9 +61,9 @@ def jobs_app(
     functions: Mapping[str, UserFunction] | None = None,
     deliver: Mapping[str, Deliver] | None = None,
 ) -> JobsApp:
-    """Jobs that come and go, to begin with those of `sql` and `queries`.
+    """Jobs that commands change while they run; at the start those of `sql` and `queries`.
 
-    `streams` and `queries` are given names under which SQL can read them; `functions` are Python functions from
-    expressions to an expression that SQL can call; `deliver` are functions that answer messages to a job.
+    SQL can read `streams` and `queries` by their names and call `functions`, Python functions from expressions to an
+    expression; `deliver` are functions that reply to messages to a job.
     """
     return JobsApp(name, sql, streams or {}, queries or {}, functions or {}, deliver or {})

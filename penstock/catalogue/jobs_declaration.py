@@ -1,6 +1,6 @@
-"""What a file declares of jobs: SQL, and what Python gives to it. Only the data; `jobs_app` explains and runs it.
+"""The data that a file declares about jobs: SQL, and what Python gives to it. `jobs_app` explains and runs it.
 
-Below everything that makes jobs, so that what looks for declarations in a file does not need what runs them.
+It imports nothing that builds jobs, so finding declarations in a file does not need what runs them.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ class JobsDeclaration:
     queries: Mapping[str, Stream] = field(default_factory=dict)
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
-    #: where the SQL stands, for errors
+    #: the file that has the SQL, for errors
     file: str | None = None

@@ -1,6 +1,4 @@
-"""A job's master: its life from the first command to the last, as a pure state machine.
-
-Receives what happens to the job; hands the master afterwards, or raises where that cannot happen to it now.
+"""The master of a job: a pure state machine from the first command to the last.
 
     created ──▶ running ◀──▶ paused
                   │  ▲          │
@@ -8,7 +6,7 @@ Receives what happens to the job; hands the master afterwards, or raises where t
                 failed ─────────┤
                   └──── drop ───┴──▶ gone
 
-A job that is altered or emptied stays as it is otherwise; one that failed runs again once it is resumed or altered.
+A job that is altered or emptied keeps its state of life; one that failed runs again once it is resumed or altered.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from typing import Literal
 from penstock.errors import UserError
 
 Life = Literal["running", "paused", "failed", "gone"]
-Happening = Literal["pause", "resume", "alter", "empty", "flush", "drop", "fail"]
+Transition = Literal["pause", "resume", "alter", "empty", "flush", "drop", "fail"]
 
-_NEXT: dict[tuple[Life, Happening], Life] = {
+_NEXT: dict[tuple[Life, Transition], Life] = {
     ("running", "pause"): "paused",
     ("running", "alter"): "running",
     ("running", "empty"): "running",
@@ -39,10 +37,10 @@ _NEXT: dict[tuple[Life, Happening], Life] = {
     ("failed", "fail"): "failed",
     ("failed", "drop"): "gone",
 }
-_HINTS: dict[tuple[Life, Happening], str] = {
+_HINTS: dict[tuple[Life, Transition], str] = {
     ("running", "resume"): "It is running already.",
     ("paused", "pause"): "It is paused already.",
-    ("paused", "flush"): "Resume it first: a paused job tells nothing.",
+    ("paused", "flush"): "Resume it first: a paused job emits nothing.",
     ("failed", "pause"): "It has failed and does not run; see why with SHOW JOBS, then alter or resume it.",
     ("failed", "flush"): "It has failed; alter or resume it first.",
 }
@@ -50,26 +48,26 @@ _HINTS: dict[tuple[Life, Happening], str] = {
 
 @dataclass(frozen=True)
 class Master:
-    """Where a job's life stands. `version` counts what has changed it; `error` is why it failed."""
+    """The state of life of a job. `version` counts its changes; `error` is why it failed."""
 
     job: str
     life: Life = "running"
     version: int = 1
     error: str | None = None
 
-    def after(self, happening: Happening, error: str | None = None) -> Master:
-        """The master once something has happened to its job."""
-        life = _NEXT.get((self.life, happening))
+    def after(self, transition: Transition, error: str | None = None) -> Master:
+        """The master after a transition; raises where the job cannot make it now."""
+        life = _NEXT.get((self.life, transition))
         if life is None:
             raise UserError(
                 "JOB_CANNOT",
-                f"the job {self.job} is {self.life}: it cannot {happening}",
-                hint=_HINTS.get((self.life, happening), "See SHOW JOBS for the jobs there are."),
+                f"the job {self.job} is {self.life}: it cannot {transition}",
+                hint=_HINTS.get((self.life, transition), "See SHOW JOBS for the jobs there are."),
             )
-        kept = self.error if life == "failed" and happening != "fail" else None
+        previous = self.error if life == "failed" else None
         return replace(
             self,
             life=life,
-            version=self.version + (happening != "flush"),
-            error=error if happening == "fail" else kept,
+            version=self.version + (transition != "flush"),
+            error=error if transition == "fail" else previous,
         )

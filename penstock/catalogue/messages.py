@@ -1,7 +1,7 @@
-"""Messages to jobs: one asks another, by name, and gets what it answers. No event is involved, and no state changes.
+"""Send messages to jobs: a job, or a client, asks another job by name and gets its reply. No event, no change of state.
 
-Receives a message for a job; hands what the job's `deliver` function says to it or, without one, those rows of its
-latest answer that agree with the message.
+A job's `deliver` function makes the reply. Without one, the reply is the rows of its latest result that have the values
+in the message.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import polars as pl
 
 from penstock.errors import UserError
 
-#: how many jobs a message may be passed on by
-_MOST_PASSED = 16
+#: how many jobs may forward a message
+_MAX_FORWARDS = 16
 
-#: passes a message on to a job and hands its answer
+#: forwards a message to a job and returns its reply
 Route = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """A message as it reaches a job: what it says, the job's latest answer (None before its first), and how to pass a
-    message on."""
+    """A message as it reaches a job: its content, the job's latest result (None before its first), and `route`, which
+    forwards a message to another job."""
 
     job: str
     message: Any
@@ -32,36 +32,36 @@ class Delivered:
     route: Route
 
 
-#: what a job says to a message
+#: a job's reply to a message
 Deliver = Callable[[Delivered], Any]
 
 
-def routed(
+def deliver_message(
     job: str,
     message: Any,
     latest: Callable[[str], pl.DataFrame | None],
     deliver: Mapping[str, Deliver],
-    passed: tuple[str, ...] = (),
+    forwarded_by: tuple[str, ...] = (),
 ) -> Any:
-    """The answer of a job to a message; `latest` has the answers of all jobs and raises for one that is not there."""
-    if len(passed) >= _MOST_PASSED:
+    """A job's reply to a message; `latest` returns a job's latest result and raises where there is no such job."""
+    if len(forwarded_by) >= _MAX_FORWARDS:
         raise UserError(
             "MESSAGE_LOST",
-            f"a message was passed on {len(passed)} times: {' to '.join(passed)}",
-            hint="Let one of these jobs answer instead of asking on.",
+            f"a message was forwarded {len(forwarded_by)} times: {' to '.join(forwarded_by)}",
+            hint="Let one of these jobs reply instead of forwarding.",
         )
 
-    def on(other: str, said: Any) -> Any:
-        return routed(other, said, latest, deliver, (*passed, job))
+    def forward(other: str, content: Any) -> Any:
+        return deliver_message(other, content, latest, deliver, (*forwarded_by, job))
 
-    found = Delivered(job, message, latest(job), on)
-    return deliver[job](found) if job in deliver else agreeing(found)
+    delivered = Delivered(job, message, latest(job), forward)
+    return deliver[job](delivered) if job in deliver else matching_rows(delivered)
 
 
-def agreeing(delivered: Delivered) -> list[dict[str, Any]]:
-    """The rows of a job's latest answer that have the values a message says, by column."""
-    said, rows = delivered.message or {}, delivered.answer
-    if not isinstance(said, Mapping):
+def matching_rows(delivered: Delivered) -> list[dict[str, Any]]:
+    """The rows of a job's latest result that have the values in a message, by column."""
+    wanted, rows = delivered.message or {}, delivered.answer
+    if not isinstance(wanted, Mapping):
         raise UserError(
             "BAD_MESSAGE",
             f"the job {delivered.job} takes messages that name columns",
@@ -69,13 +69,13 @@ def agreeing(delivered: Delivered) -> list[dict[str, Any]]:
         )
     if rows is None:
         return []
-    unknown = [name for name in said if name not in rows.columns]
+    unknown = [name for name in wanted if name not in rows.columns]
     if unknown:
         raise UserError(
             "UNKNOWN_COLUMN",
-            f"the answer of {delivered.job} has no column {unknown[0]!r}",
+            f"the result of {delivered.job} has no column {unknown[0]!r}",
             hint=f"It has {', '.join(rows.columns)}.",
         )
     return rows.filter(
-        pl.lit(True), *(pl.col(name).eq_missing(value) for name, value in said.items())
+        pl.lit(True), *(pl.col(name).eq_missing(value) for name, value in wanted.items())
     ).to_dicts()

@@ -1,154 +1,125 @@
-"""Questions about jobs that come and go: what there is, what was done to a job, and what it told.
-
-Receives a job's name; hands its versions, its plan, its answers. What it knows is its program's (see `program`).
-"""
+"""Answer questions about jobs: which there are, what changed them, their plans, their results."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from penstock.catalogue.catalogue import Catalogue, JobEntry
-from penstock.catalogue.command_history import Known
+from penstock.catalogue.catalogue import JobEntry
+from penstock.catalogue.command_checks import find_job
+from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.followed_results import FollowedResults
-from penstock.catalogue.job_builder import JobBuilder
 from penstock.catalogue.job_history import JobVersion, versions
-from penstock.catalogue.messages import Deliver, routed
-from penstock.catalogue.results import Answer, Results
+from penstock.catalogue.messages import Deliver, deliver_message
+from penstock.catalogue.results import JobResult, Results
 from penstock.errors import UserError
 from penstock.query.logical import Source, StreamDefinition
 from penstock.query.physical import Plan
 
-if TYPE_CHECKING:
-    from penstock.catalogue.commands import Desk
 
+class Questions:
+    """What can be asked about the jobs of a program. `plan`: the newest plan; `keeps`: whether the results of a job are
+    kept."""
 
-class Asking(ABC):
-    """What can be asked of the jobs of one state directory."""
+    def __init__(
+        self,
+        intake: CommandIntake,
+        results: Results,
+        plan: Callable[[], Plan],
+        deliver: Mapping[str, Deliver],
+        keeps: Callable[[JobEntry], bool],
+    ) -> None:
+        self._intake, self._results, self._plan = intake, results, plan
+        self._deliver, self._keeps = deliver, keeps
 
-    _lock: AbstractContextManager[bool]
-    _known: Known
-    _results: Results
-    _builder: JobBuilder
-    _deliver: Mapping[str, Deliver]
-
-    @property
-    @abstractmethod
-    def _desk(self) -> Desk:
-        """What checks statements."""
-
-    @abstractmethod
-    def _keeps(self, entry: JobEntry) -> bool:
-        """Whether the results of a job are kept."""
-
-    @property
-    @abstractmethod
-    def catalogue(self) -> Catalogue:
-        """The catalogue with all commands so far."""
-
-    @property
-    @abstractmethod
-    def commands(self) -> int:
-        """The number of the newest command there is."""
-
-    @abstractmethod
-    def plan(
-        self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
-    ) -> Plan:
-        """The plan once the commands up to this number are carried out."""
-
-    # -- what there is ---------------------------------------------------------------------------
+    # -- streams and jobs ------------------------------------------------------------------------
 
     def versions(self, job: str) -> list[tuple[float | None, JobVersion]]:
-        """What was done to a job, oldest first, each with its time where that is known."""
-        with self._lock:
-            if job not in self.catalogue.jobs:
-                raise self._desk.unknown(job, self.catalogue)
-            folded, entries = self._known.folded, list(self._known.entries)
-            before = self._known.after(folded)
-        return [(self._known.log.at(one.command), one) for one in versions(job, folded, before, entries)]
+        """What changed a job, oldest first, each with its time where that is known."""
+        with self._intake.lock:
+            catalogue, history = self._intake.catalogue, self._intake.history
+            find_job(job, catalogue)
+            folded, entries = history.folded, list(history.entries)
+            before = history.after(folded)
+        return [(history.log.at(one.command), one) for one in versions(job, folded, before, entries)]
 
-    def sharing(self) -> dict[str, int]:
-        """How many jobs each sub-query that is shared works for."""
-        jobs = self.plan(self.commands).jobs
-        return (
-            {} if jobs is None else {group: len(members) for group, members in jobs.members.items() if group}
-        )
+    def shared_stages(self) -> dict[str, int]:
+        """How many jobs each shared stage works for."""
+        jobs = self._plan().jobs
+        members = {} if jobs is None else jobs.members
+        return {group: len(names) for group, names in members.items() if group}
 
     def stream(self, name: str) -> StreamDefinition:
         """A stream of the catalogue."""
-        with self._lock:
-            node = self._builder.stream(name, self.catalogue).node
+        with self._intake.lock:
+            node = self._intake.builder.stream(name, self._intake.catalogue).node
         assert isinstance(node, Source)
         return node.stream
 
     def describe(self, job: str) -> dict[str, Any]:
-        """A job, for people: its query, its parameters, where its rows go, how it is."""
-        with self._lock:
-            return self._desk.describe(self._desk.found(job, self.catalogue))
+        """A job, for people: its query, parameters, sinks and state of life."""
+        with self._intake.lock:
+            return self._intake.checker.describe(find_job(job, self._intake.catalogue))
 
     def compiled(self, job: str) -> CompiledJob:
-        """A job of the catalogue."""
-        with self._lock:
-            if job not in self.catalogue.jobs:
-                raise self._desk.unknown(job, self.catalogue)
-            return self._builder.job(job, self.catalogue)
+        """A job of the catalogue, compiled."""
+        with self._intake.lock:
+            catalogue = self._intake.catalogue
+            find_job(job, catalogue)
+            return self._intake.builder.job(job, catalogue)
 
-    def carried_by(self, carrier: Callable[[str], str]) -> None:
-        """Have it shown which coordinator carries a job's master, where there are several."""
-        self._desk.carrier = carrier
+    def show_managers(self, manager_of: Callable[[str], str]) -> None:
+        """From now on, SHOW JOBS shows which coordinator manages a job."""
+        self._intake.checker.manager_of = manager_of
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def ask(self, job: str) -> JobResult | None:
+        """A job's latest result; None before its first."""
+        return self._results.latest(self._result_key(job))
+
+    def latest_epoch(self, job: str) -> JobResult | None:
+        """All that a job emitted in the last epoch in which it emitted any rows."""
+        return self._results.latest_epoch(self._result_key(job))
+
+    def since(self, job: str, epoch: int, most: int | None = None) -> list[JobResult]:
+        """A job's rows of the epochs from one on, as far as they are retained; of at `most` so many epochs."""
+        return list(islice(self._results.since(self._result_key(job), epoch), most))
 
     @property
-    def kept_from(self) -> int:
-        """What jobs told before this epoch may be gone."""
-        return self._results.kept_from
+    def retained_from(self) -> int:
+        """The rows of earlier epochs may be gone."""
+        return self._results.retained_from
 
-    # -- questions -------------------------------------------------------------------------------
-
-    def ask(self, job: str) -> Answer | None:
-        """A job's latest answer; None before its first."""
-        return self._results.latest(self._told_as(job))
-
-    def whole(self, job: str) -> Answer | None:
-        """All that a job told in the last epoch in which it did."""
-        return self._results.whole(self._told_as(job))
-
-    def route(self, job: str, message: Any = None) -> Any:
-        """What a job answers to a message: what its `deliver` function says, or the rows of its latest answer that
-        have the values the message says."""
+    def send_message(self, job: str, message: Any = None) -> Any:
+        """A job's reply to a message: that of its `deliver` function, or the rows of its latest result that have the
+        values in the message."""
 
         def latest(name: str) -> pl.DataFrame | None:
-            answer = self.ask(name)
-            return None if answer is None else answer.rows
+            result = self.ask(name)
+            return None if result is None else result.rows
 
-        return routed(job, message, latest, self._deliver)
+        return deliver_message(job, message, latest, self._deliver)
 
-    def since(self, job: str, epoch: int, most: int | None = None) -> list[Answer]:
-        """A job's rows of the epochs from one on, as far as they are kept; of at `most` so many epochs."""
-        return list(islice(self._results.since(self._told_as(job), epoch), most))
+    def follow_results(self, committed: int) -> Counter[str]:
+        """Where another process runs the epochs: read what it emitted up to a committed epoch. Returns how often each
+        job has emitted something since the last call."""
+        assert isinstance(self._results, FollowedResults)
+        counts = self._results.follow(committed)
+        keys = {name: entry.result_key for name, entry in self._intake.catalogue.jobs.items()}
+        return Counter({name: counts[key] for name, key in keys.items() if counts[key]})
 
-    def _told_as(self, job: str) -> str:
-        jobs = self.catalogue.jobs
-        if job not in jobs:
-            raise self._desk.unknown(job, self.catalogue)
-        if not self._keeps(jobs[job]):
+    def _result_key(self, job: str) -> str:
+        entry = find_job(job, self._intake.catalogue)
+        if not self._keeps(entry):
             raise UserError(
                 "RESULTS_NOT_KEPT",
                 f"this engine does not keep the results of {job}, an output of the app that it runs",
                 hint="Read them where its sinks write them, or start the engine with `penstock serve`.",
             )
-        return jobs[job].told_as
-
-    def followed(self, committed: int) -> Counter[str]:
-        """Where another process runs the epochs: take in what it told up to a committed one; hands how often each job
-        has told something since."""
-        assert isinstance(self._results, FollowedResults)
-        told = self._results.follow(committed)
-        return Counter({name: told[e.told_as] for name, e in self.catalogue.jobs.items() if told[e.told_as]})
+        return entry.result_key

@@ -1,6 +1,6 @@
-"""A catalogue as bytes: a line of JSON and its checksum. Pure.
+"""Encode a catalogue as bytes: a line of JSON and its checksum. Pure.
 
-Guarantees: what is unpacked is the catalogue that was packed, in the same order; a changed byte is found.
+Guarantees: decoding returns the catalogue that was encoded, in the same order, and detects a changed byte.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.catalogue.catalogue import Catalogue, JobEntry, StreamEntry
-from penstock.catalogue.command import Answered, CodeReference, RememberAnswers, SinkCall, semantics_of
+from penstock.catalogue.command import CodeReference, RememberReplies, Reply, SinkCall, semantics_of
 from penstock.catalogue.lifecycle import Master
 
 FORMAT = 1
 
 
-def packed(catalogue: Catalogue) -> bytes:
-    """The catalogue as bytes."""
+def encode_catalogue(catalogue: Catalogue) -> bytes:
     body = {
         "format": FORMAT,
-        "streams": [_stream(entry) for entry in catalogue.streams.values()],
-        "jobs": [_job(entry) for entry in catalogue.jobs.values()],
+        "streams": [_stream_to_json(entry) for entry in catalogue.streams.values()],
+        "jobs": [_job_to_json(entry) for entry in catalogue.jobs.values()],
         "last": catalogue.last,
         "former": sorted(catalogue.former),
-        "said": dict(catalogue.said),
-        "answered": {name: _answers(kept) for name, kept in catalogue.answered.items()},
+        "said": dict(catalogue.texts),
+        "answered": {name: _replies_to_json(kept) for name, kept in catalogue.replies.items()},
         **({"removed": sorted(catalogue.removed)} if catalogue.removed else {}),
     }
     text = json.dumps(body, separators=(",", ":")).encode()
     return b"%s\n%08x\n" % (text, zlib.crc32(text))
 
 
-def unpacked(content: bytes) -> Catalogue:
-    """The catalogue that was packed; ValueError if a byte is not as it was."""
+def decode_catalogue(content: bytes) -> Catalogue:
+    """The catalogue that was encoded; ValueError if a byte has changed."""
     text, _, check = content.rstrip(b"\n").rpartition(b"\n")
     if not check or zlib.crc32(text) != int(check, 16):
         raise ValueError("the checksum does not match")
@@ -42,33 +41,36 @@ def unpacked(content: bytes) -> Catalogue:
     if body["format"] != FORMAT:
         raise ValueError(f"its format is {body['format']}, this Penstock knows {FORMAT}")
     return Catalogue(
-        {stream[0]: _stream_entry(*stream) for stream in body["streams"]},
-        {job["name"]: _entry(job) for job in body["jobs"]},
+        {stream[0]: _stream_from_json(*stream) for stream in body["streams"]},
+        {job["name"]: _job_from_json(job) for job in body["jobs"]},
         body["last"],
         frozenset(body["former"]),
         body["said"],
-        {name: _kept(name, *said) for name, said in body.get("answered", {}).items()},  # older ones have none
+        # older snapshots have none
+        {name: _replies_from_json(name, *kept) for name, kept in body.get("answered", {}).items()},
         frozenset(body.get("removed", ())),
     )
 
 
-def _answers(kept: RememberAnswers) -> list[Any]:
-    return [kept.digest, [answer.to_json() for answer in kept.answers]]
+def _replies_to_json(kept: RememberReplies) -> list[Any]:
+    return [kept.digest, [reply.to_json() for reply in kept.replies]]
 
 
-def _kept(name: str, digest: str, answers: list[Any]) -> RememberAnswers:
-    return RememberAnswers(name, digest, tuple(map(Answered.from_json, answers)))
+def _replies_from_json(name: str, digest: str, replies: list[Any]) -> RememberReplies:
+    return RememberReplies(name, digest, tuple(map(Reply.from_json, replies)))
 
 
-def _stream(entry: StreamEntry) -> list[Any]:
+def _stream_to_json(entry: StreamEntry) -> list[Any]:
     return [entry.name, entry.text, entry.known_as, *([] if entry.code is None else [entry.code.facts])]
 
 
-def _stream_entry(name: str, text: str, known_as: str, code: Mapping[str, Any] | None = None) -> StreamEntry:
+def _stream_from_json(
+    name: str, text: str, known_as: str, code: Mapping[str, Any] | None = None
+) -> StreamEntry:
     return StreamEntry(name, text, known_as, CodeReference.of(code))
 
 
-def _job(entry: JobEntry) -> dict[str, Any]:
+def _job_to_json(entry: JobEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "select": entry.select,
@@ -86,7 +88,7 @@ def _job(entry: JobEntry) -> dict[str, Any]:
     }
 
 
-def _entry(job: dict[str, Any]) -> JobEntry:
+def _job_from_json(job: dict[str, Any]) -> JobEntry:
     return JobEntry(
         job["name"],
         job["select"],

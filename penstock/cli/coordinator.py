@@ -128,14 +128,14 @@ def coordinator(
 def _check_state(directory: StateDirectory, jobs: Program) -> str:
     """The identity of the state; raises unless it is that of an engine with these jobs."""
     facts = directory.read_existing_facts()
-    if facts["query"] != jobs.fingerprint:
+    if facts.query != jobs.fingerprint:
         raise UserError(
             "STATE_OF_ANOTHER_QUERY",
             f"the state directory {directory.path} belongs to another query",
-            detail=f"It has the fingerprint {facts['query']}, this file has {jobs.fingerprint}.",
+            detail=f"It has the fingerprint {facts.query}, this file has {jobs.fingerprint}.",
             hint="Use the file that the engine serves, and its state directory.",
         )
-    identity: str = facts["id"]
+    identity = facts.id
     return identity
 
 
@@ -165,7 +165,7 @@ def _follow(
                 latest = _last_epoch(directory), jobs.commands
                 if latest == seen:
                     continue
-                hosted.follow(latest[0], jobs.followed(latest[0]))
+                hosted.follow(latest[0], jobs.questions.follow_results(latest[0]))
                 seen = latest
             facts = directory.read_facts()
         except PenstockError as error:
@@ -173,7 +173,7 @@ def _follow(
                 log("cannot follow", logging.WARNING, condition=error.condition, error=error.text())
                 logged_at = time.monotonic()
             continue
-        if facts is not None and facts["id"] != identity:
+        if facts is not None and facts.id != identity:
             raise ExternalError(
                 "STATE_REPLACED",
                 f"the state in {directory.path} was replaced",

@@ -156,7 +156,7 @@ def _print_jobs(app: JobsApp, console: Console) -> None:
     explanations = app.explained()
     for answer in explanations:
         console.print(Text(f"JOB {answer.name}", style="bold cyan"))
-        console.print(Text(answer.says), soft_wrap=True)
+        console.print(Text(answer.message), soft_wrap=True)
         console.print()
     if not explanations:
         console.print(Text(f"{app.name} has no jobs"))

@@ -82,9 +82,9 @@ def join_coordinators(
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
     facts = StateDirectory(hosted.state).read_existing_facts()
-    members = Coordinators(open_store(where), facts["id"], me, watcher=log_change, problem=log_problem)
+    members = Coordinators(open_store(where), facts.id, me, watcher=log_change, problem=log_problem)
     with members:
-        jobs.carried_by(lambda job: members.roster.carrier(job))
+        jobs.questions.show_managers(lambda job: members.roster.carrier(job))
         hosted.peers = members
         forwarding = server.service.forwarding
         forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)

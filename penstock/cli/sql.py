@@ -17,7 +17,7 @@ from rich.console import Console
 from penstock.catalogue.explain import explain_scripts
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.script import Script, script
+from penstock.catalogue.script import Script, read_script
 from penstock.cli.options import Conf, Drain, For, Master, as_seconds, as_spark_settings
 from penstock.cli.run_engine import StopSignals
 from penstock.engine.engine import Engine
@@ -50,8 +50,8 @@ def sql(
     """Run a query and print its rows, one JSON object per line, until Ctrl-C."""
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     spark = as_spark_settings(conf)
-    scripts = [script(with_.read_text(), str(with_))] if with_ is not None else []
-    scripts.append(script(text))
+    scripts = [read_script(with_.read_text(), str(with_))] if with_ is not None else []
+    scripts.append(read_script(text))
     *before, select = tuple(s for one in scripts for s in one.statements) or (None,)
     if isinstance(select, Explain):
         _print_plan(state, scripts, select)
@@ -93,7 +93,7 @@ def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explai
         replace(one, statements=[s for s in one.statements if not isinstance(s, Select)]) for one in scripts
     ]
     for answer in explain_scripts(defining, PythonDeclarations({}, {}, {}), all_jobs=False):
-        print(answer.says)
+        print(answer.message)
 
 
 def _print_report(report: EpochReport) -> None:

@@ -91,7 +91,7 @@ class Engine:
     @property
     def plan(self) -> Plan:
         """The plan with all commands so far."""
-        return self.program.plan(self.program.commands)
+        return self.program.epochs.plan(self.program.commands)
 
     @property
     def maps(self) -> BucketMaps | None:

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from penstock.errors import InternalError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.catalogue.program import Program
-    from penstock.catalogue.results import Answer
+    from penstock.catalogue.results import JobResult
 
 _AT = "at-"
 
@@ -56,15 +55,15 @@ class JobServer:
             asked = json.loads(text)
             match asked:
                 case {"say": str() as sql}:
-                    return {"ok": [asdict(answer) for answer in self._jobs.say(sql)]}
+                    return {"ok": [reply.to_json() for reply in self._jobs.execute(sql)]}
                 case {"submit": dict() as facts}:
                     request, check = read_request(facts), bool(facts.get("check"))
-                    return {"ok": [asdict(answer) for answer in self._jobs.submit(request, check=check)]}
+                    return {"ok": [reply.to_json() for reply in self._jobs.submit(request, check=check)]}
                 case {"ask": str() as job}:
                     answer = self._jobs.ask(job)
                     return {"ok": None if answer is None else told(answer)}
                 case {"route": [str() as job, message]}:
-                    return {"ok": self._jobs.route(job, message)}
+                    return {"ok": self._jobs.questions.send_message(job, message)}
                 case {"since": [str() as job, int() as epoch]}:
                     return {"ok": [told(answer) for answer in self._jobs.since(job, epoch)]}
             raise InternalError("BAD_REQUEST", "this is not a request an engine knows")
@@ -75,7 +74,7 @@ class JobServer:
             return {"error": error_to_json(unexpected)}
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def told(answer: JobResult) -> dict[str, Any]:
     """An answer as JSON."""
     return {"epoch": answer.epoch, "columns": answer.rows.columns, "rows": answer.rows.rows()}
 

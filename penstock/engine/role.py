@@ -45,7 +45,7 @@ class FollowedLeader:
 
         def log_memory() -> Mapping[str, Any]:
             facts = StateDirectory(Path(unit.record().directory)).read_existing_facts()
-            memory: Mapping[str, Any] = facts["logs"]
+            memory: Mapping[str, Any] = facts.logs
             return memory
 
         return FollowedLeader(lambda: read_lease(unit.store, unit.leader_path).generation, log_memory)
@@ -122,26 +122,26 @@ class EngineRole:
 
         On failure: the directory is released again.
         """
-        facts = self.claim(program, fence, drops_state=drops_state)
+        self.claim(program, fence, drops_state=drops_state)
         try:
             program.start(follows=not self.is_leader, fenced_directory=self.state.fenced_directory)
             continue_state(
-                self.state, facts, program, leads=self.is_leader, drops_state=drops_state, on_phase=on_phase
+                self.state, program, leads=self.is_leader, drops_state=drops_state, on_phase=on_phase
             )
             if self.is_leader:
                 self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
-            self.logs = OpenLogs(self.state, facts, buckets, leads=self.is_leader)
+            self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
             if self.is_leader and program.commands == applied:
-                self.logs.start(program.plan(applied))  # reports a wrong path before Spark starts
-            program.open(facts["id"], self.logs.start_one, applied)
+                self.logs.start(program.epochs.plan(applied))  # reports a wrong path before Spark starts
+            program.open(self.state.facts.id, self.logs.start_one, applied)
         except BaseException:
             self.close(program)
             raise
         return self.logs
 
-    def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
+    def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> None:
         """Claim the state directory and, to lead a unit, the unit's epoch records before it."""
         generation = None if fence is None else fence.generation
         if self._leader is None:
@@ -151,11 +151,11 @@ class EngineRole:
         else:
             if self.state.shared_records is not None:
                 check_replica(program.code, self.state.shared_records.read_code(self._leader.generation()))
-            self._isolates_failures = program.isolates_failures
+            self._isolates_failures = program.epochs.isolates_failures
             self.delivery.generation = self._leader.generation
             if self._assignment is not None and self._assignment.holds_rows:
                 self.delivery.hold()
-        facts = self.state.claim(
+        self.state.claim(
             program.fingerprint,
             program.summary,
             generation,
@@ -169,7 +169,6 @@ class EngineRole:
         except PenstockError:
             self.state.release()
             raise
-        return facts
 
     def _claim_records(self, generation: int, program: Program) -> None:
         if self.state.shared_records is not None:
@@ -187,7 +186,7 @@ class EngineRole:
     def close(self, program: Program) -> None:
         """Stop the logs, close the program and release the state directory."""
         with contextlib.suppress(PenstockError):
-            for scan in program.plan(program.commands).scans.values():
+            for scan in program.epochs.plan(program.commands).scans.values():
                 scan.stream.log.stopped()
         program.close()
         self.state.release()
@@ -224,7 +223,7 @@ class EngineRole:
         if self.is_leader or self._leader is None or self.logs is None:
             return
         program.follow_commands(commands)
-        plan, record = program.plan(commands), self.state.records.read(epoch)
+        plan, record = program.epochs.plan(commands), self.state.records.read(epoch)
         generation = 0 if record is None else record.generation
         is_new_leader = generation != self._followed_generation
         if is_new_leader and self.state.shared_records is not None:
@@ -251,7 +250,7 @@ class EngineRole:
         self.delivery.generation = lambda: self.state.generation
         self.delivery.release()
         if self.logs is not None:
-            self.logs.lead(program.plan(program.commands), self._leader_log_memory())
+            self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
         program.lead(self.state.records.last_commands())
 
     def _leader_log_memory(self) -> Mapping[str, Any]:

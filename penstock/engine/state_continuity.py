@@ -22,7 +22,6 @@ _LOG = logging.getLogger(__name__)
 
 def continue_state(
     state: StateDirectory,
-    facts: dict[str, Any],
     program: Program,
     *,
     leads: bool = True,
@@ -31,12 +30,11 @@ def continue_state(
 ) -> None:
     """Continue with the newest manifest as the state of a started program. If the query has changed, `on_phase`
     receives what becomes of each state."""
-    before, same_query = dict(facts), facts["query"] == program.fingerprint
+    same_query = state.facts.query == program.fingerprint
     newest = state.manifests.latest()
     plan = None if newest.epoch < 0 else _plan_of(state, newest.epoch, program, leads)
     if plan is not None:
         continued = state.continue_as(
-            facts,
             plan.identities,
             plan.former_ids,
             same_query=same_query,
@@ -46,12 +44,12 @@ def continue_state(
             text = f"the query has changed: of its state {continued.describe()}"
             _LOG.warning(text)
             on_phase(text)
+    changes: dict[str, Any] = {"dropped": state.manifests.dropped}
     if program.app_plan is not None:
+        changes |= {"query": program.fingerprint, "summary": program.summary}
         if not same_query:  # the sinks have results of the former query for the recorded epochs
-            facts["former_query_upto"] = state.former_query_last_epoch = state.records.newest_epoch()
-        facts |= {"query": program.fingerprint, "summary": program.summary}
-    if facts != before:
-        state.write_facts(facts)
+            changes["former_query_last_epoch"] = state.records.newest_epoch()
+    state.update_facts(**changes)
 
 
 def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -> Plan | None:
@@ -60,7 +58,7 @@ def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -
     try:
         end = state.records.read_end(epoch)
         commands = 0 if end is None else end.commands
-        return program.plan(commands, program.failures(epoch, commands))
+        return program.epochs.plan(commands, program.epochs.failures(epoch, commands))
     except PenstockError:
         if leads:
             raise

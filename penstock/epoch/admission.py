@@ -174,7 +174,7 @@ class Admission:
         admitted_at, commands = int(self._wall() * 1e6), self._program.commands
         streams: dict[str, _StreamSpans] = {}
         emitting_seconds = 0.0
-        for name, scan in self._program.plan(commands).scans.items():
+        for name, scan in self._program.epochs.plan(commands).scans.items():
             if name not in self._rates:
                 self._start_log(name, scan)
                 self._rates[name] = self._new_rate(scan)

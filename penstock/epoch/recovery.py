@@ -215,7 +215,7 @@ class _Recovery:
         if not own:
             return manifest
         commands = self.records[last].commands
-        reset, bytes_lost = self.program.drop_state(commands, self.last_plan, own, manifest)
+        reset, bytes_lost = self.program.epochs.drop_state(commands, self.last_plan, own, manifest)
         for name, size in bytes_lost.items():
             self.outcome.jobs[name].lost_state_bytes = size
         return reset
@@ -244,7 +244,7 @@ def recover(
     epochs = range(before.epoch + 1, last_epoch + 1)
     records = {epoch: record for epoch in epochs if (record := state.records.read(epoch)) is not None}
     plans = {epoch: _plan_of(program, epoch, record) for epoch, record in records.items()}
-    last_plan = plans.get(last_epoch) or program.plan(program.commands)
+    last_plan = plans.get(last_epoch) or program.epochs.plan(program.commands)
     outcome.units = {epoch: _units_of(record) for epoch, record in records.items()}
     outcome.jobs = {
         name: OutputRecovery(outcome.actions.semantics_of(output), output.streams)
@@ -261,7 +261,7 @@ def recover(
 
 
 def _plan_of(program: Program, epoch: int, record: EpochRecord, suspended: Collection[str] = ()) -> Plan:
-    return program.plan(record.commands, program.failures(epoch, record.commands), suspended)
+    return program.epochs.plan(record.commands, program.epochs.failures(epoch, record.commands), suspended)
 
 
 def _units_of(record: EpochRecord) -> dict[str, int]:

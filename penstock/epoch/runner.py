@@ -207,7 +207,7 @@ class EpochRunner:
 
     def _execute(self, epoch: int, start: Offset, end: Offset) -> Execution:
         """Record an epoch and execute its stages."""
-        plan = self._program.plan(end.commands, self._program.failures(epoch, end.commands))
+        plan = self._program.epochs.plan(end.commands, self._program.epochs.failures(epoch, end.commands))
         maps = self._migrations.start_epoch(epoch, plan, self.manifest)
         needs_replay = not self._recovery.all_skip([plan])
         self._check_fence()
@@ -220,7 +220,7 @@ class EpochRunner:
             replayed
             and can_defer
             and self._state.records.read(epoch + 1) is not None
-            and epoch > self._state.former_query_last_epoch
+            and epoch > self._state.facts.former_query_last_epoch
         )
         skipped = self._recovery.skipped_outputs(epoch, plan)
         if (record.start, record.end) != (start, end):
@@ -266,7 +266,9 @@ class EpochRunner:
         """Execute the stages; again without the jobs that fail alone, if some do."""
         commands = record.commands
         while True:
-            plan = self._program.plan(commands, self._program.failures(epoch, commands), suspended)
+            plan = self._program.epochs.plan(
+                commands, self._program.epochs.failures(epoch, commands), suspended
+            )
             spans = [(stream, span) for stream, span in record.spans if stream in plan.scans]
             is_one_task = self._shape.is_small(spans, plan.scans) and self._can_be_one_task(maps)
             task = self._task(epoch, plan, record, even_maps(maps.buckets, 1) if is_one_task else maps)
@@ -277,7 +279,7 @@ class EpochRunner:
                 return plan, gather_epoch(task, self.manifest, messages)
             except JobsFailed as failed:
                 self._check_fence()
-                self._program.record_failures(epoch, commands, failed.errors)
+                self._program.epochs.record_failures(epoch, commands, failed.errors)
             finally:
                 if self._location.spill_directory is not None:
                     shutil.rmtree(self._location.spill_directory, ignore_errors=True)
@@ -308,8 +310,8 @@ class EpochRunner:
             maps=maps,
             location=self._location,
             engine_pid=os.getpid(),
-            flush=self._program.flushed_jobs(record.start.commands, end.commands),
-            previous=self._program.previous_rows(epoch, end.commands, plan),
+            flush=self._program.epochs.flushed_jobs(record.start.commands, end.commands),
+            previous=self._program.epochs.previous_rows(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
             unused_runs=self._unused_runs,
         )
@@ -324,7 +326,9 @@ class EpochRunner:
             frames = [] if execution.already_delivered else [part for part in parts if part is not None]
             side_output = pl.concat(frames) if frames else None
             taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
-        self._program.keep_results(execution.epoch, record.commands, delivery.to_keep, execution.result.last)
+        self._program.epochs.keep_results(
+            execution.epoch, record.commands, delivery.to_keep, execution.result.last
+        )
         return taken if execution.already_delivered else {}
 
     def _commit(self, execution: Execution) -> None:
@@ -344,7 +348,7 @@ class EpochRunner:
         names = {output.job: output.name for output in outputs if output.job is not None}
         self.shares, errors = self.shares.after(execution.result.job_seconds(), seconds, names)
         if errors:
-            self._program.pause_jobs(execution.record.commands, errors)
+            self._program.epochs.pause_jobs(execution.record.commands, errors)
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs that nobody needs; have logs and the program forget
@@ -356,8 +360,8 @@ class EpochRunner:
         if end is None:
             return
         if oldest:  # after epoch 0 a rollback can still go back to the start
-            self._program.forget_commands_before(end.commands)
-        for name, scan in self._program.plan(self._program.commands).scans.items():
+            self._program.epochs.forget_commands_before(end.commands)
+        for name, scan in self._program.epochs.plan(self._program.commands).scans.items():
             if name in end.at:
                 scan.stream.log.prune(end.at[name])
 

@@ -83,7 +83,7 @@ def _copy(target: Path, leader: StateDirectory) -> int:
         if record is not None:
             write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", record.to_bytes())
         write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", copied.to_bytes())
-    write_whole(target / "penstock.json", json.dumps(facts, indent=1).encode())
+    write_whole(target / "penstock.json", json.dumps(facts.to_json(), indent=1).encode())
     return epochs[-1] if epochs else -1
 
 

@@ -77,9 +77,9 @@ class StandbyCache:
         state, units = StateDirectory(directory), 0
         with contextlib.suppress(PenstockError, OSError, KeyError):
             reached = state.records.last_offsets()
-            facts = state.read_facts() or {"logs": {}}
+            facts = state.read_facts()
             for name, log in logs.items():
-                log.resumed(facts["logs"].get(name, {}))
+                log.resumed({} if facts is None else facts.logs.get(name, {}))
                 at = reached.get(name, {})
                 for partition in log.partitions(at):
                     start = max(

@@ -69,7 +69,7 @@ class LeaderThrottle:
         """The least seconds from one epoch to the next, by the last one that the leader has admitted."""
         followers = follower_epochs(unit, record) if SCHEMES[record.scheme].runs_epochs else {}
         # a follower of jobs starts an epoch only when the leader has committed it (see `EngineRole.recorded_end`)
-        expected = admitted - program.isolates_failures(program.commands)
+        expected = admitted - program.epochs.isolates_failures(program.commands)
         return self.seconds(expected, followers, time.monotonic())
 
     def seconds(self, expected: int, followers: Mapping[str, int], now: float) -> float:

@@ -9,15 +9,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 import penstock
-from penstock.catalogue.code import bundle_of
-from penstock.catalogue.code_requests import HaveFrom
+from penstock.catalogue.code import bundle_source
+from penstock.catalogue.code_requests import CreateOrAlterFrom
 from penstock.errors import UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
@@ -124,8 +123,12 @@ class Service:
             )
         replies = self.host.execute(sql, REQUEST.get(), check=check)
         if not check:
-            log("executed", sql=sql[:2_000], answers=[one.says[:200] for one in replies if not one.question])
-        return schemas.StatementReplies(answers=[schemas.StatementReply(**asdict(one)) for one in replies])
+            log(
+                "executed",
+                sql=sql[:2_000],
+                answers=[one.message[:200] for one in replies if not one.question],
+            )
+        return schemas.StatementReplies(answers=[schemas.StatementReply(**one.to_json()) for one in replies])
 
     def create(self, body: requests.NewJob, check: bool = False) -> schemas.StatementReply:
         """Create a job."""
@@ -144,11 +147,11 @@ class Service:
         """Create or alter a job from Python source."""
         self.host.check_code()
         check_name(name, "job")
-        code = bundle_of(f"{name}.py", source)
-        reply = self.host.submit(HaveFrom(name, code, attribute, rebuild), REQUEST.get(), check)[0]
+        code = bundle_source(f"{name}.py", source)
+        reply = self.host.submit(CreateOrAlterFrom(name, code, attribute, rebuild), REQUEST.get(), check)[0]
         if not check:
-            log("code", job=name, digest=code.digest, attribute=attribute, answers=[reply.says[:200]])
-        return schemas.StatementReply(**asdict(reply))
+            log("code", job=name, digest=code.digest, attribute=attribute, answers=[reply.message[:200]])
+        return schemas.StatementReply(**reply.to_json())
 
     def change(self, verb: str, name: str) -> schemas.StatementReply:
         """Pause, resume, flush, empty or drop a job."""

@@ -19,10 +19,10 @@ from typing import Any
 
 import penstock
 from penstock.catalogue.code_requests import CodeRequest
-from penstock.catalogue.command import Answered
+from penstock.catalogue.command import Reply
 from penstock.catalogue.coordinators import Coordinators
 from penstock.catalogue.program import Program
-from penstock.catalogue.results import Answer
+from penstock.catalogue.results import JobResult
 from penstock.engine.gauges import Gauges
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
@@ -158,18 +158,16 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         """Whether jobs can be created and altered; those for which agents reduce cannot."""
         return not inventory.is_reduced(self.program)
 
-    def execute(self, text: str, request: str | None = None, check: bool = False) -> list[Answered]:
+    def execute(self, text: str, request: str | None = None, check: bool = False) -> list[Reply]:
         """Execute statements that may arrive over HTTP, once for each idempotency key `request`. With `check`, return
         what they would return and change nothing."""
         self.check_open()
         self._guard.check(parse(text))
         program = self.program
         with self._changing_jobs(check):
-            return program.checked(text) if check else program.say(text, request)
+            return program.check(text) if check else program.execute(text, request)
 
-    def submit(
-        self, submitted: CodeRequest, request: str | None = None, check: bool = False
-    ) -> list[Answered]:
+    def submit(self, submitted: CodeRequest, request: str | None = None, check: bool = False) -> list[Reply]:
         """Create or alter a job from code, if code may arrive over HTTP."""
         self.check_open()
         self._guard.check_code()
@@ -212,7 +210,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
             self._cached_results.pop(job, None)
         return encoded
 
-    def latest_result(self, job: str) -> Answer | None:
+    def latest_result(self, job: str) -> JobResult | None:
         """A job's latest result; None before its first."""
         self.check_open()
         return self.program.ask(job)
@@ -220,14 +218,14 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
     def send_message(self, job: str, message: Any) -> Any:
         """Return the reply of a job to a message."""
         self.check_open()
-        return self.program.route(job, message)
+        return self.program.questions.send_message(job, message)
 
     def job_identity(self, job: str) -> int:
         """A number that distinguishes a job from earlier ones of its name; raises if there is no such job."""
         self.program.ask(job)
         return self.program.catalogue.jobs[job].created
 
-    def results(self, job: str, since: int, limit: int) -> list[Answer]:
+    def results(self, job: str, since: int, limit: int) -> list[JobResult]:
         """A job's results in committed epochs from one on, at most so many. Raises if some are no longer retained."""
         committed = self.committed
         self.check_retained(job, since)
@@ -243,12 +241,12 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
                 detail=f"the last epoch is {self.committed}",
                 hint="The engine may have been reset; start without since.",
             )
-        if since < self.program.kept_from and latest is not None and latest.epoch >= since:
+        if since < self.program.questions.retained_from and latest is not None and latest.epoch >= since:
             raise UserError(
                 "RESULTS_GONE",
                 f"the results of {job} in epoch {since} are no longer retained",
-                detail=f"results are retained from epoch {self.program.kept_from} on",
-                hint=f"Start with since={self.program.kept_from}, or without since for new results only.",
+                detail=f"results are retained from epoch {self.program.questions.retained_from} on",
+                hint=f"Start with since={self.program.questions.retained_from}, or without since for new results only.",
             )
 
     # -- streams and jobs ------------------------------------------------------------------------
@@ -326,13 +324,13 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
             emitted = {name: self._history.rows_per_second(name)}
             rates = Rates(events, self._history.units_per_second(), emitted)
         rates = replace(rates, stages=self.engine().get("sub_queries", {}))
-        return job_graph(self.program.compiled(name), rates, self.program.sharing())
+        return job_graph(self.program.questions.compiled(name), rates, self.program.questions.shared_stages())
 
     def versions(self, name: str) -> list[dict[str, Any]]:
         """The changes of a job, oldest first."""
         self.check_open()
         self.program.ask(name)
-        return [{"at": at, **asdict(one)} for at, one in self.program.versions(name)]
+        return [{"at": at, **asdict(one)} for at, one in self.program.questions.versions(name)]
 
     def coordinators(self) -> list[dict[str, Any]]:
         """The coordinators that share the jobs."""

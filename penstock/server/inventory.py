@@ -27,20 +27,20 @@ _BY_AGENTS = "(in the SQL file of agents and engine)"
 def streams(program: Program) -> list[tuple[str, str, StreamDefinition]]:
     """All streams: name, the text of its definition, definition."""
     return [
-        (name, _definition(program, name, entry), program.stream(name))
+        (name, _definition(program, name, entry), program.questions.stream(name))
         for name, entry in program.catalogue.streams.items()
     ]
 
 
 def _definition(program: Program, name: str, entry: StreamEntry) -> str:
-    reduced = not entry.text and isinstance(program.stream(name).decoder, Partials)
+    reduced = not entry.text and isinstance(program.questions.stream(name).decoder, Partials)
     return _BY_AGENTS if reduced else entry.definition
 
 
 def stream(program: Program, name: str) -> StreamDefinition:
     """A stream; raises if there is none."""
     if name in program.catalogue.streams:
-        return program.stream(name)
+        return program.questions.stream(name)
     raise UserError(
         "UNKNOWN_STREAM", f"there is no stream {name}", hint="GET /streams lists those there are."
     )
@@ -68,7 +68,7 @@ def jobs(program: Program) -> Sequence[str]:
 def job_facts(program: Program, name: str) -> dict[str, Any]:
     """A job: its query, parameters, sinks and state of life."""
     entry = program.catalogue.jobs[name]
-    facts = {key: value for key, value in program.describe(name).items() if key != "job"}
+    facts = {key: value for key, value in program.questions.describe(name).items() if key != "job"}
     reduced = entry.of_app and is_reduced(program)
     if reduced:
         facts["query"] = _BY_AGENTS
@@ -77,12 +77,12 @@ def job_facts(program: Program, name: str) -> dict[str, Any]:
 
 def job_details(program: Program, name: str) -> dict[str, Any]:
     """The columns of a job, what it reads, and its plan."""
-    job = program.compiled(name)
+    job = program.questions.compiled(name)
     return {
         "columns": columns_of(job.schema),
         "streams": [stream.split("~")[0] for stream in job.streams],
         "reads": sorted(job.reads),
-        "plan": program.say(f"EXPLAIN JOB `{name}`")[0].says,
+        "plan": program.execute(f"EXPLAIN JOB `{name}`")[0].message,
     }
 
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Iterator
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.catalogue.results import Answer
+from penstock.catalogue.results import JobResult
 from penstock.errors import PenstockError, UserError
 from penstock.server.host import Host
 from penstock.server.limits import Limits
@@ -156,7 +156,7 @@ class Hub:
     def _read_new(self, ring: Ring, last_epoch: int) -> list[tuple[int, bytes]]:
         """Encode what a job emitted after the ring's last epoch."""
         self.host.check_open()
-        latest = self.host.program.whole(ring.job)
+        latest = self.host.program.questions.latest_epoch(ring.job)
         if self.host.job_identity(ring.job) != ring.identity:
             raise _job_dropped(ring.job)
         if latest is None or latest.epoch <= ring.last_epoch or ring.last_epoch >= last_epoch:
@@ -329,7 +329,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def _encode_result(job: str, result: Answer) -> tuple[int, bytes]:
+def _encode_result(job: str, result: JobResult) -> tuple[int, bytes]:
     return result.epoch, encode_event("rows", result.epoch, result_json(job, result))
 
 

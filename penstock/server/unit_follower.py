@@ -112,7 +112,7 @@ class UnitFollower:
         program = self._host.program
         report = self.committed, program.commands
         if report != self._last_report:
-            self._host.follow(self.committed, program.followed(self.committed))
+            self._host.follow(self.committed, program.questions.follow_results(self.committed))
             self._last_report = report
 
     def _last_committed(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.catalogue.results import Answer
+from penstock.catalogue.results import JobResult
 from penstock.errors import ExternalError, InternalError, PenstockError
 from penstock.sinks.portable import to_portable
 from penstock.state.ipc import dense_stream_bytes
@@ -60,7 +60,7 @@ def rows_json(rows: pl.DataFrame) -> bytes:
     return b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
 
 
-def result_json(job: str, result: Answer | None) -> bytes:
+def result_json(job: str, result: JobResult | None) -> bytes:
     """A job's rows of one epoch, as JSON; the epoch is null before the first result."""
     if result is None:
         return json.dumps({"job": job, "epoch": None, "columns": [], "rows": []}).encode()

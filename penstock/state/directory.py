@@ -26,6 +26,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,14 @@ from penstock.state.continuity import (
     first_difference,
 )
 from penstock.state.epoch_record import Offset
-from penstock.state.format import FORMAT, KEY, refuse_newer
+from penstock.state.format import FORMAT, refuse_newer
 from penstock.state.generation import FencedDirectory
-from penstock.state.manifest_store import DroppedStates, ManifestStore
+from penstock.state.manifest_store import ManifestStore
 from penstock.state.record_store import RecordStore
 from penstock.state.run import epoch_of
 from penstock.state.run_file import unwritable_error
 from penstock.state.shared_records import SharedRecords
+from penstock.state.state_facts import DroppedStates, StateFacts
 from penstock.state.upgrade import upgrade
 
 #: what may lie in a directory before it is a state directory: a unit accepts commands before its first engine is up
@@ -67,8 +69,7 @@ class StateDirectory:
         self.records = RecordStore(path, self._fenced_directory, shared_records)
         self.manifests = ManifestStore(path, self._fenced_directory, self._read_dropped)
         self._lock: int | None = None
-        #: the last epoch that the former query has recorded; -1 if there was none
-        self.former_query_last_epoch = -1
+        self._facts: StateFacts | None = None
 
     @property
     def generation(self) -> int:
@@ -85,6 +86,12 @@ class StateDirectory:
         """The highest generation that ever claimed the directory; a lease on it must be higher."""
         return self._fenced_directory.newest_generation()
 
+    @property
+    def facts(self) -> StateFacts:
+        """What penstock.json says; of a directory that is claimed."""
+        assert self._facts is not None
+        return self._facts
+
     def claim(
         self,
         query: str,
@@ -94,7 +101,7 @@ class StateDirectory:
         former: str | None = None,
         drops_state: bool = False,
         use: Identities | None = None,
-    ) -> dict[str, Any]:
+    ) -> StateFacts:
         """Claim the directory for an engine that runs the query with this fingerprint; returns its facts.
 
         With the generation of a lease it is taken over from any engine of a lower one; otherwise it must be free. A
@@ -108,51 +115,38 @@ class StateDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire_lock(must=generation is None)
             facts = self.read_facts()
-            if not drops_state or (facts is not None and facts[KEY] < FORMAT):
+            if not drops_state or (facts is not None and facts.format < FORMAT):
                 self.refuse_another(query, summary, former, use)
             self._fenced_directory.take_over(generation)
             facts = self.read_facts()
-            if facts is not None and facts[KEY] < FORMAT:
+            if facts is not None and facts.format < FORMAT:
                 facts = upgrade(self.path, self._fenced_directory, facts, query, summary)
             if facts is None:
-                facts = {
-                    KEY: FORMAT,
-                    "id": uuid.uuid4().hex[:8],
-                    "query": query,
-                    "summary": summary,
-                    "logs": {},
-                }
+                facts = StateFacts(uuid.uuid4().hex[:8], query, summary)
                 self.write_facts(facts)
+            self._facts = facts
         except OSError as failure:
             self.release()
             raise unwritable_error(self.path, failure) from failure
         except PenstockError:
             self.release()
             raise
-        self.manifests.dropped = self._limit_dropped(facts)
-        self.former_query_last_epoch = int(facts.get("former_query_upto", -1))
-        return facts
-
-    def _limit_dropped(self, facts: dict[str, Any]) -> DroppedStates:
-        """The dropped states, limited to the manifests there are. After a rollback, manifests that replace removed ones
-        are of the present query: nothing in them was dropped."""
-        newest, before = max(self.manifests.epochs(), default=-1), _dropped_from_json(facts)
-        dropped = [(min(through, newest), ids) for through, ids in before]
-        if dropped != before:
-            facts["dropped"] = _dropped_to_json(dropped)
-            self.write_facts(facts)
-        return dropped
+        # After a rollback, manifests that replace removed ones are of the present query: nothing in them was dropped.
+        newest = max(self.manifests.epochs(), default=-1)
+        self.update_facts(dropped=tuple((min(through, newest), ids) for through, ids in facts.dropped))
+        self.manifests.dropped = self.facts.dropped
+        return self.facts
 
     def _read_dropped(self) -> DroppedStates:
         """The dropped states of a directory that is not claimed, but inspected."""
         try:
-            return _dropped_from_json(self.read_facts() or {})
+            facts = self.read_facts()
         except PenstockError:
-            return []
+            return ()
+        return () if facts is None else facts.dropped
 
     def continue_as(
         self,
-        facts: dict[str, Any],
         query: Identities,
         former_ids: Mapping[str, str],
         *,
@@ -160,7 +154,7 @@ class StateDirectory:
         drops_state: bool = False,
     ) -> Continuity:
         """Continue with the newest manifest as the state of a query. Ids of format 1 become the query's own. State that
-        it cannot use is dropped if `drops_state`, else an error."""
+        it cannot use is dropped if `drops_state`, else an error; penstock.json does not say so yet."""
         self.manifests.former_ids = former_ids
         newest = self.manifests.latest()
         continuity = compare(newest, query, same_query=same_query)
@@ -184,9 +178,7 @@ class StateDirectory:
             )
         continuity = continuity.dropping(unreadable)
         if continuity.dropped:
-            dropped = [*(self.manifests.dropped or ()), (newest.epoch, frozenset(continuity.dropped))]
-            self.manifests.dropped = dropped
-            facts["dropped"] = _dropped_to_json(dropped)
+            self.manifests.dropped = (*self.facts.dropped, (newest.epoch, frozenset(continuity.dropped)))
         return continuity
 
     def take_over(self, generation: int) -> None:
@@ -214,9 +206,9 @@ class StateDirectory:
         """Raise if the directory belongs to another query, or is no state directory; `former`: the query's fingerprint
         in a directory of format 1; `use`: the state that it could use."""
         facts = self.read_facts()
-        if facts is None or facts["query"] == query or (facts[KEY] == 1 and facts["query"] == former):
+        if facts is None or facts.query == query or (facts.format == 1 and facts.query == former):
             return
-        if use is not None and facts[KEY] == FORMAT:
+        if use is not None and facts.format == FORMAT:
             hint = (
                 "Choose another directory with --state, or start it with `penstock run APP --drop-state` to keep what "
                 "state the query can use and drop the rest."
@@ -230,18 +222,19 @@ class StateDirectory:
             hint=hint,
         )
 
-    def _describe_difference(self, facts: dict[str, Any], summary: str, use: Identities | None) -> str:
+    def _describe_difference(self, facts: StateFacts, summary: str, use: Identities | None) -> str:
         """How the two queries differ and, if known, what would become of each state."""
-        differs = first_difference(str(facts.get("summary", "?")), summary)
-        if use is None or facts[KEY] < FORMAT:
+        differs = first_difference(facts.summary, summary)
+        if use is None or facts.format < FORMAT:
             return differs
         return f"{differs}. With --drop-state, {compare(self.manifests.latest(), use, same_query=False).describe()}"
 
-    def read_facts(self) -> dict[str, Any] | None:
+    def read_facts(self) -> StateFacts | None:
         """The content of penstock.json; None for a new directory."""
         try:
-            facts: dict[str, Any] = json.loads((self.path / "penstock.json").read_bytes())
-            _ = facts[KEY] > FORMAT, facts["query"], facts["logs"]
+            body = json.loads((self.path / "penstock.json").read_bytes())
+            refuse_newer(f"the state directory {self.path}", body)
+            return StateFacts.from_json(body)
         except FileNotFoundError:
             if self.path.exists() and any(path.name not in _FIRST for path in self.path.iterdir()):
                 raise UserError(
@@ -250,18 +243,23 @@ class StateDirectory:
                     hint="Name an empty or a new directory with --state.",
                 ) from None
             return None
-        except (ValueError, KeyError, TypeError) as failure:
+        except (ValueError, KeyError, TypeError, AttributeError) as failure:
             raise InternalError(
                 "STATE_DAMAGED", f"{self.path / 'penstock.json'} is damaged", detail=repr(failure)
             ) from failure
-        refuse_newer(f"the state directory {self.path}", facts)
-        return facts
 
-    def write_facts(self, facts: dict[str, Any]) -> None:
+    def update_facts(self, **changes: Any) -> None:
+        """Change what penstock.json says of the claimed directory."""
+        facts = replace(self.facts, **changes)
+        if facts != self._facts:
+            self.write_facts(facts)
+            self._facts = facts
+
+    def write_facts(self, facts: StateFacts) -> None:
         """Replace penstock.json."""
         path = self.path / "penstock.json"
         try:
-            self._fenced_directory.write_whole(path, json.dumps(facts, indent=1).encode())
+            self._fenced_directory.write_whole(path, json.dumps(facts.to_json(), indent=1).encode())
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
 
@@ -301,7 +299,7 @@ class StateDirectory:
         finally:
             self.release()
 
-    def read_existing_facts(self) -> dict[str, Any]:
+    def read_existing_facts(self) -> StateFacts:
         """The content of penstock.json; an error if there is none."""
         facts = self.read_facts()
         if facts is None:
@@ -353,11 +351,3 @@ class StateDirectory:
         """The names of all run files there are, needed or not."""
         for path in self.runs.glob("*/*.run"):
             yield f"{path.parent.name}/{path.name}"
-
-
-def _dropped_from_json(facts: Mapping[str, Any]) -> DroppedStates:
-    return [(one["upto"], frozenset(one["states"])) for one in facts.get("dropped", ())]
-
-
-def _dropped_to_json(dropped: DroppedStates) -> list[dict[str, Any]]:
-    return [{"upto": through, "states": sorted(ids)} for through, ids in dropped]

@@ -23,9 +23,7 @@ from penstock.state.generation import FencedDirectory, fenced_error
 from penstock.state.manifest import Manifest
 from penstock.state.run_file import unwritable_error
 from penstock.state.shared_records import list_epochs
-
-#: up to which epoch manifests count without which states
-DroppedStates = list[tuple[int, frozenset[str]]]
+from penstock.state.state_facts import DroppedStates
 
 
 class ManifestStore:

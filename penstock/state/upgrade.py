@@ -12,19 +12,20 @@ Killed before that, the upgrade starts again and replaces the backup. A fenced e
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from penstock.state.format import FORMAT, KEY
+from penstock.state.format import FORMAT
 from penstock.state.generation import FencedDirectory
 from penstock.state.shared_records import list_epochs
+from penstock.state.state_facts import StateFacts
 
 BACKUP = "backup-format-1"
 
 
 def upgrade(
-    path: Path, fenced_directory: FencedDirectory, facts: dict[str, Any], query: str, summary: str
-) -> dict[str, Any]:
+    path: Path, fenced_directory: FencedDirectory, facts: StateFacts, query: str, summary: str
+) -> StateFacts:
     """Back up the newest manifest and penstock.json, then write the new format and fingerprint to penstock.json."""
     backup = path / BACKUP
     (backup / "manifests").mkdir(parents=True, exist_ok=True)
@@ -35,6 +36,6 @@ def upgrade(
     for name in newest:
         fenced_directory.write_whole(backup / "manifests" / name, (path / "manifests" / name).read_bytes())
     fenced_directory.write_whole(backup / "penstock.json", (path / "penstock.json").read_bytes())
-    upgraded = {**facts, KEY: FORMAT, "query": query, "summary": summary}
-    fenced_directory.write_whole(path / "penstock.json", json.dumps(upgraded, indent=1).encode())
+    upgraded = replace(facts, format=FORMAT, query=query, summary=summary)
+    fenced_directory.write_whole(path / "penstock.json", json.dumps(upgraded.to_json(), indent=1).encode())
     return upgraded

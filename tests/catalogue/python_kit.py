@@ -10,8 +10,8 @@ from typing import Any
 
 import penstock as ps
 from penstock.catalogue.code_requests import alter_from, create_from, deploy
-from penstock.catalogue.commands import Answered
 from penstock.catalogue.program import Program
+from penstock.catalogue.statement_checker import Reply
 from penstock.query.stream import Stream
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -54,20 +54,18 @@ class Files:
         return path
 
 
-def create(jobs: Program, name: str, file: Path, attribute: str = "query") -> Answered:
+def create(jobs: Program, name: str, file: Path, attribute: str = "query") -> Reply:
     (answer,) = jobs.submit(create_from(name, file, attribute))
     return answer
 
 
-def alter(
-    jobs: Program, name: str, file: Path, attribute: str = "query", *, rebuild: bool = False
-) -> Answered:
+def alter(jobs: Program, name: str, file: Path, attribute: str = "query", *, rebuild: bool = False) -> Reply:
     (answer,) = jobs.submit(alter_from(name, file, attribute, rebuild=rebuild))
     return answer
 
 
 def deployed(jobs: Program, file: Path, *, prune: bool = False, check: bool = False) -> list[str]:
-    return [answer.says for answer in jobs.submit(deploy(file, prune=prune), check=check)]
+    return [answer.message for answer in jobs.submit(deploy(file, prune=prune), check=check)]
 
 
 @contextmanager

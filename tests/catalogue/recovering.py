@@ -44,7 +44,7 @@ def lived(
                 more = True
                 while more:
                     if text := said.pop(engine.next_epoch, ""):
-                        jobs.say(text)
+                        jobs.execute(text)
                     more = engine.step() is not None
                 engine.runner.checkpoint()
         except kit.Killed:

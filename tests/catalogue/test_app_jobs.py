@@ -129,16 +129,16 @@ def comings(case: Case) -> dict[int, Callable[[Program], Any]]:
         "query = clicks.key_by('user').window('5s').count().filter(pl.col('count') > 1)", "other.py"
     )
     return {
-        1: lambda jobs: jobs.say(SQL.format("by_sql")),
+        1: lambda jobs: jobs.execute(SQL.format("by_sql")),
         2: lambda jobs: create(jobs, "coming", coming),
-        3: lambda jobs: jobs.say(
+        3: lambda jobs: jobs.execute(
             "CREATE JOB reads AS SELECT page, COUNT(*) AS n FROM counts GROUP BY page WINDOWING 20 SECONDS"
         ),
         4: lambda jobs: alter(jobs, "coming", other),
-        6: lambda jobs: jobs.say("ALTER JOB by_sql SET WHERE status = 200"),
-        7: lambda jobs: jobs.say("PAUSE JOB coming"),
-        8: lambda jobs: jobs.say("RESUME JOB coming; DROP JOB reads"),
-        9: lambda jobs: jobs.say("DROP JOB coming"),
+        6: lambda jobs: jobs.execute("ALTER JOB by_sql SET WHERE status = 200"),
+        7: lambda jobs: jobs.execute("PAUSE JOB coming"),
+        8: lambda jobs: jobs.execute("RESUME JOB coming; DROP JOB reads"),
+        9: lambda jobs: jobs.execute("DROP JOB coming"),
     }
 
 
@@ -150,7 +150,7 @@ def test_an_app_alone_writes_no_commands_and_its_plan_is_its_own(straight: Case,
     app = build(files, straight.out)
     program = program_of(app, straight.state)
     program.start()
-    plan, alone = program.plan(0), compile_app(app)
+    plan, alone = program.epochs.plan(0), compile_app(app)
     assert (plan.fingerprint, plan.jobs, program.summary) == (alone.fingerprint, None, alone.summary)
     assert [str(edge.source) for edge in plan.edges] == [str(edge.source) for edge in alone.edges]
     assert plan.identities == alone.identities
@@ -166,7 +166,7 @@ def test_jobs_come_and_go_beside_an_app_that_does_not_notice(
 
 def test_jobs_beside_an_app_emit_what_they_emit_by_themselves(files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path / "app", files)
-    case.run({0: lambda jobs: jobs.say(SQL.format("by_sql"))})
+    case.run({0: lambda jobs: jobs.execute(SQL.format("by_sql"))})
     state = tmp_path / "alone"
     alone = Program("alone", state, streams={"clicks": files.stream}, begin=SQL.format("by_sql"))
     engine = InlineEngine(alone, state, epoch_units=20 * EVENT_BYTES)
@@ -179,7 +179,7 @@ def test_jobs_beside_an_app_emit_what_they_emit_by_themselves(files: Files, tmp_
 
 def test_a_job_reads_an_output_of_the_app(files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path, files)
-    case.run({0: lambda jobs: jobs.say("CREATE JOB copy AS SELECT page, count FROM busy")})
+    case.run({0: lambda jobs: jobs.execute("CREATE JOB copy AS SELECT page, count FROM busy")})
     rows = [row for _, row in case.rows("copy")]
     assert sorted(rows) == sorted(row for _, row in case.rows("busy")) != []
 
@@ -187,9 +187,9 @@ def test_a_job_reads_an_output_of_the_app(files: Files, tmp_path: Path) -> None:
 def test_a_stream_that_outputs_of_the_app_read_cannot_be_dropped(files: Files, tmp_path: Path) -> None:
     with Case(tmp_path, files, "counts", "errors").running() as (program, _):
         with pytest.raises(UserError, match="STILL_READ") as refused:
-            program.say("DROP STREAM clicks")
+            program.execute("DROP STREAM clicks")
         assert "counts, errors" in refused.value.primary
-        program.say("DROP JOB counts; DROP JOB errors; DROP STREAM clicks")
+        program.execute("DROP JOB counts; DROP JOB errors; DROP STREAM clicks")
         assert not program.catalogue.streams
 
 
@@ -234,8 +234,8 @@ def test_an_output_that_is_paused_emits_nothing_until_it_is_resumed(
     case = Case(tmp_path, files)
     case.run(
         {
-            4: lambda jobs: jobs.say("PAUSE JOB sessions; PAUSE JOB counts"),
-            8: lambda jobs: jobs.say("RESUME JOB sessions; RESUME JOB counts"),
+            4: lambda jobs: jobs.execute("PAUSE JOB sessions; PAUSE JOB counts"),
+            8: lambda jobs: jobs.execute("RESUME JOB sessions; RESUME JOB counts"),
         }
     )
     assert case.content("sessions", "counts") == straight.content("sessions", "counts")
@@ -255,7 +255,7 @@ def test_dropping_an_output_lets_go_of_its_own_state_only(
     plan = AppPlan.of(build(files, tmp_path / "out")).plan
     (own,) = stages_owned(plan, {"long"})
     shared = set(keep_outputs(plan, {"sessions"}).stages)
-    case.run({5: lambda jobs: jobs.say("DROP JOB long")})
+    case.run({5: lambda jobs: jobs.execute("DROP JOB long")})
     collections = StateDirectory(case.state).manifests.latest().collections
     assert own not in collections
     assert shared <= set(collections)
@@ -264,7 +264,7 @@ def test_dropping_an_output_lets_go_of_its_own_state_only(
         assert "long" not in jobs.catalogue.jobs
         assert engine.step() is None
         with pytest.raises(UserError, match="UNKNOWN_JOB"):
-            jobs.say("PAUSE JOB long")
+            jobs.execute("PAUSE JOB long")
 
 
 def test_dropped_outputs_stay_dropped_when_commands_are_folded(files: Files, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_dropped_outputs_stay_dropped_when_commands_are_folded(files: Files, tmp
 
     jobs = program()
     engine = InlineEngine(jobs, case.state, epoch_units=20 * EVENT_BYTES)
-    jobs.say("DROP JOB long; PAUSE JOB counts; EMPTY JOB sessions")
+    jobs.execute("DROP JOB long; PAUSE JOB counts; EMPTY JOB sessions")
     list(engine.steps())
     engine.recycle(1)
     engine.close()
@@ -291,7 +291,7 @@ def test_dropped_outputs_stay_dropped_when_commands_are_folded(files: Files, tmp
 
 def test_emptying_an_output_starts_its_state_afresh(straight: Case, files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path, files)
-    case.run({5: lambda jobs: jobs.say("EMPTY JOB busy")})
+    case.run({5: lambda jobs: jobs.execute("EMPTY JOB busy")})
     assert case.content("busy") == straight.content("busy")
     assert case.lines("busy") != straight.lines("busy")
     # a window that was open when it was emptied lacks the events before; later ones are whole
@@ -358,9 +358,9 @@ def _with_sink(files: Files, file: Path, case: Case) -> Path:
 def test_recovery_of_an_output_is_set_while_it_runs(files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path, files)
     with case.running() as (jobs, engine):
-        jobs.say("ALTER JOB counts SET RECOVERY gap")
+        jobs.execute("ALTER JOB counts SET RECOVERY gap")
         engine.step()
-        plan = jobs.plan(jobs.commands)
+        plan = jobs.epochs.plan(jobs.commands)
         assert (str(plan.outputs["counts"].recovery), plan.outputs["busy"].recovery) == ("gap", None)
 
 
@@ -369,22 +369,28 @@ def test_recovery_of_an_output_is_set_while_it_runs(files: Files, tmp_path: Path
 
 def test_an_output_answers_questions_as_any_job_does(files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path, files)
-    case.run({3: lambda jobs: jobs.say("PAUSE JOB long"), 4: lambda jobs: jobs.say("RESUME JOB long")})
+    case.run(
+        {3: lambda jobs: jobs.execute("PAUSE JOB long"), 4: lambda jobs: jobs.execute("RESUME JOB long")}
+    )
     with case.running() as (jobs, _):
         answer = jobs.ask("counts")
         assert answer is not None
         assert answer.rows.columns == ["window_start", "window_end", "page", "count"]
-        assert [one.did for _, one in jobs.versions("long")] == ["started with its app", "paused", "resumed"]
-        assert "1-" in jobs.say("EXPLAIN JOB counts")[0].says
-        shown = {row["job"]: row for row in jobs.say("SHOW JOBS")[0].rows}
+        assert [one.did for _, one in jobs.questions.versions("long")] == [
+            "started with its app",
+            "paused",
+            "resumed",
+        ]
+        assert "1-" in jobs.execute("EXPLAIN JOB counts")[0].message
+        shown = {row["job"]: row for row in jobs.execute("SHOW JOBS")[0].rows}
         assert shown["errors"]["into"] == [ps.jsonl(case.out / "errors").describe()]
-        assert [row["stream"] for row in jobs.say("SHOW STREAMS")[0].rows] == ["clicks"]
+        assert [row["stream"] for row in jobs.execute("SHOW STREAMS")[0].rows] == ["clicks"]
 
 
 def test_an_engine_that_keeps_no_results_of_an_app_says_so(files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path, files)
     with case.running(keeps_results=False) as (jobs, engine):
-        jobs.say(SQL.format("by_sql"))
+        jobs.execute(SQL.format("by_sql"))
         list(engine.steps())
         assert jobs.ask("by_sql") is not None
         with pytest.raises(UserError, match="RESULTS_NOT_KEPT"):
@@ -394,7 +400,7 @@ def test_an_engine_that_keeps_no_results_of_an_app_says_so(files: Files, tmp_pat
 def test_the_app_that_has_lost_an_output_runs_without_what_commands_did_to_it(
     files: Files, tmp_path: Path
 ) -> None:
-    Case(tmp_path, files, "counts", "errors").run({2: lambda jobs: jobs.say("PAUSE JOB errors")})
+    Case(tmp_path, files, "counts", "errors").run({2: lambda jobs: jobs.execute("PAUSE JOB errors")})
     case = Case(tmp_path, files, "counts")
     case.run(drop_state=True)
     with case.running() as (jobs, _):
@@ -402,7 +408,7 @@ def test_the_app_that_has_lost_an_output_runs_without_what_commands_did_to_it(
 
 
 def test_the_app_cannot_take_the_name_of_a_job_that_was_created(files: Files, tmp_path: Path) -> None:
-    Case(tmp_path, files, "counts").run({2: lambda jobs: jobs.say(SQL.format("errors"))})
+    Case(tmp_path, files, "counts").run({2: lambda jobs: jobs.execute(SQL.format("errors"))})
     case = Case(tmp_path, files, "counts", "errors")
     with pytest.raises(UserError, match="NAME_TAKEN"), case.running(drop_state=True):
         pass
@@ -416,7 +422,8 @@ def test_a_job_that_fails_is_paused_and_the_app_goes_on(straight: Case, files: F
         "broken.py",
     )
     case.run(
-        {3: lambda jobs: create(jobs, "broken", broken)} | {4: lambda jobs: jobs.say(SQL.format("by_sql"))}
+        {3: lambda jobs: create(jobs, "broken", broken)}
+        | {4: lambda jobs: jobs.execute(SQL.format("by_sql"))}
     )
     assert case.content() == straight.content()
     with case.running() as (jobs, _):

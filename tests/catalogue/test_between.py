@@ -133,9 +133,9 @@ def test_previous_needs_a_job_or_its_columns(tmp_path: Path) -> None:
         )
         assert refused(jobs, said.format("")).condition == "UNKNOWN_JOB"
         assert refused(jobs, said.format(", 'user NONSENSE'")).condition == "BAD_PREVIOUS"
-        jobs.say(said.format(", 'user STRING'"))
+        jobs.execute(said.format(", 'user STRING'"))
         with pytest.raises(PenstockError) as error:
-            jobs.say(
+            jobs.execute(
                 "CREATE JOB k AS SELECT COUNT(*) AS n FROM PREVIOUS(nobody, 'user STRING') WINDOWING 5 SECONDS"
             )
         assert error.value.condition == "NO_STREAM"

@@ -38,23 +38,23 @@ def test_jobs_whose_function_is_gone_fail_and_the_others_go_on(tmp_path: Path) -
     ):
         reports = _epochs(one, 3)
     with kit.running(tmp_path / "s", kit.clicks(found), OURS, epoch_units=20) as (jobs, engine):
-        rows = {row["job"]: row for row in jobs.say("SHOW JOBS")[0].rows}
+        rows = {row["job"]: row for row in jobs.execute("SHOW JOBS")[0].rows}
         assert {name for name, row in rows.items() if row["life"] == "failed"} == BROKEN
         assert "size" in rows["sized"]["error"]
         assert "it reads sized" in rows["reader"]["error"]
-        assert "does not run" in jobs.say("EXPLAIN JOB sized")[0].says
+        assert "does not run" in jobs.execute("EXPLAIN JOB sized")[0].message
         assert _refused(jobs, "RESUME JOB reader").condition == "BAD_ARGUMENT"
         assert _refused(jobs, "DROP JOB sized").condition == "STILL_READ"
         assert _refused(jobs, "DROP STREAM clicks").condition == "STILL_READ"
-        jobs.say("ALTER JOB per_page SET WHERE TRUE")  # what is broken is in nobody's way
-        jobs.say("DROP JOB before")
+        jobs.execute("ALTER JOB per_page SET WHERE TRUE")  # what is broken is in nobody's way
+        jobs.execute("DROP JOB before")
         reports += _epochs(engine, 2)
     with kit.running(tmp_path / "s", kit.clicks(found), OURS, functions=FUNCTIONS, epoch_units=20) as (
         jobs,
         engine,
     ):
         assert life(jobs, "sized") == "failed", "until it is resumed"
-        said = jobs.say("RESUME JOB sized; RESUME JOB reader; RESUME JOB far")
+        said = jobs.execute("RESUME JOB sized; RESUME JOB reader; RESUME JOB far")
         assert [answer.state for answer in said] == ["anew"] * 3
         later = list(engine.steps())
         assert {life(jobs, name) for name in ("sized", "reader", "far")} == {"running"}
@@ -110,7 +110,7 @@ def test_a_sink_of_an_unknown_kind_breaks_its_job_alone(
             _refused(jobs, "RESUME JOB out")
             _epochs(engine, 1)
     with kit.running(tmp_path / "s", kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
-        jobs.say("RESUME JOB out")
+        jobs.execute("RESUME JOB out")
         assert "out" in kit.told(list(engine.steps()))
 
 
@@ -120,10 +120,10 @@ def test_a_stream_that_python_gives_no_more_breaks_its_readers(tmp_path: Path) -
     jobs = Program("test", tmp_path)
     engine = InlineEngine(jobs, tmp_path)
     list(engine.steps())
-    shown = jobs.say("SHOW JOBS")[0].rows
+    shown = jobs.execute("SHOW JOBS")[0].rows
     assert {row["life"] for row in shown} == {"failed"}
     assert all("is not now" in row["error"] for row in shown)
-    jobs.say("; ".join(f"DROP JOB {name}" for name in jobs.catalogue.jobs) + "; DROP STREAM clicks")
+    jobs.execute("; ".join(f"DROP JOB {name}" for name in jobs.catalogue.jobs) + "; DROP STREAM clicks")
     engine.close()
 
 
@@ -142,11 +142,11 @@ def test_a_job_whose_rows_of_the_epoch_before_are_read_cannot_be_dropped(tmp_pat
     sql = "CREATE JOB one AS SELECT page FROM clicks; CREATE JOB two AS SELECT page FROM PREVIOUS(one)"
     with kit.running(tmp_path, kit.clicks(kit.events(20)), sql) as (jobs, engine):
         assert _refused(jobs, "DROP JOB one").condition == "STILL_READ"
-        jobs.say("DROP JOB two; DROP JOB one")
+        jobs.execute("DROP JOB two; DROP JOB one")
         list(engine.steps())
 
 
 def _refused(jobs: Program, sql: str) -> PenstockError:
     with pytest.raises(PenstockError) as error:
-        jobs.say(sql)
+        jobs.execute(sql)
     return error.value

@@ -167,7 +167,7 @@ def test_a_window_that_was_told_ahead_is_not_open_any_more(straight: dict[str, A
             reports.append(report)
         ahead = {name: rows for name, rows in kit.told(reports).items() if name in names}
         for name in names:
-            jobs.say(f"FLUSH JOB {name}")
+            jobs.execute(f"FLUSH JOB {name}")
         reports += list(running.steps())
     told = kit.told(reports)
     again = 0

@@ -40,7 +40,7 @@ def test_files_have_the_columns_of_their_epochs(tmp_path: Path, form: str, befor
     with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
         put(log, found[:20])
         list(engine.steps())
-        jobs.say(f"ALTER JOB some AS SELECT {after} FROM clicks")
+        jobs.execute(f"ALTER JOB some AS SELECT {after} FROM clicks")
         put(log, found[20:])
         list(engine.steps())
     first, *_, last = sorted(out.glob(f"epoch-*.{form}"))
@@ -82,11 +82,11 @@ def test_a_table_that_cannot_take_them_refuses_the_alter(tmp_path: Path) -> None
         list(engine.steps())
         before = jobs.commands
         with pytest.raises(PenstockError, match="user") as caught:
-            jobs.say("ALTER JOB some AS SELECT page, user FROM clicks")
+            jobs.execute("ALTER JOB some AS SELECT page, user FROM clicks")
         assert caught.value.condition == "SINK_SCHEMA_MISMATCH"
         assert "another table" in str(caught.value.hint)
         assert jobs.commands == before
-        jobs.say("ALTER JOB some AS SELECT status, page FROM clicks WHERE status = 200")
+        jobs.execute("ALTER JOB some AS SELECT status, page FROM clicks WHERE status = 200")
         put(log, found[20:])
         list(engine.steps())
     wanted = [e["status"] for e in found[:20]] + [e["status"] for e in found[20:] if e["status"] == 200]
@@ -104,4 +104,4 @@ def test_a_job_that_is_altered_by_way_of_the_one_it_reads_is_asked_too(tmp_path:
         put(log, kit.events(5))
         list(engine.steps())
         with pytest.raises(PenstockError, match="SINK_SCHEMA_MISMATCH"):
-            jobs.say("ALTER JOB some AS SELECT page FROM clicks")
+            jobs.execute("ALTER JOB some AS SELECT page FROM clicks")

@@ -11,7 +11,6 @@ from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import (
     AddJob,
     AddStream,
-    Answered,
     ChangeQuery,
     ChangeRecovery,
     CodeReference,
@@ -20,10 +19,11 @@ from penstock.catalogue.command import (
     FailJob,
     FlushJob,
     PauseJob,
-    RememberAnswers,
+    RememberReplies,
     RememberText,
     RemoveJob,
     RemoveStream,
+    Reply,
     ResumeJob,
     SinkCall,
     command_from_json,
@@ -45,7 +45,7 @@ WRITTEN: list[tuple[str, Command]] = [
     ('{"do":"said","name":"j","text":"CREATE JOB j"}', RememberText("j", "CREATE JOB j")),
     (
         '{"do":"answer","name":"r1","text":"abc","answers":[' + ANSWER + "]}",
-        RememberAnswers("r1", "abc", (Answered("done", "j", "kept", 7),)),
+        RememberReplies("r1", "abc", (Reply("done", "j", "kept", 7),)),
     ),
     (
         '{"do":"create job","name":"j","select":"SELECT 1","sinks":[' + SINK + '],"parameters":{"p":0.5}}',
@@ -131,7 +131,7 @@ def test_what_is_no_command_is_refused(body: Any) -> None:
 
 def test_a_request_that_has_the_name_of_a_job_is_no_part_of_the_jobs_history() -> None:
     entries: list[list[Command]] = [
-        [AddJob("j", "SELECT 1"), RememberAnswers("j", "abc", ())],
+        [AddJob("j", "SELECT 1"), RememberReplies("j", "abc", ())],
         [PauseJob("j")],
     ]
     assert [one.did for one in versions("j", 0, Catalogue(), entries)] == ["created", "paused"]

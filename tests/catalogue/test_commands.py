@@ -40,7 +40,7 @@ def refused(jobs: Program, sql: str) -> PenstockError:
     """The error a statement is refused with; nothing has changed by it."""
     before, number = jobs.catalogue, jobs.commands
     with pytest.raises(PenstockError) as error:
-        jobs.say(sql)
+        jobs.execute(sql)
     assert jobs.catalogue == before
     assert jobs.commands == number
     return error.value
@@ -51,8 +51,8 @@ def refused(jobs: Program, sql: str) -> PenstockError:
 
 def test_a_command_is_answered_at_once_and_takes_effect_with_the_next_epoch(live: Any) -> None:
     jobs, engine, log, found = live
-    (answer,) = jobs.say("CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400")
-    assert answer.says.startswith("created job errors")
+    (answer,) = jobs.execute("CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400")
+    assert answer.message.startswith("created job errors")
     assert answer.command == jobs.commands
     put(log, found[50:])
     rows = kit.told(list(engine.steps()))["errors"]
@@ -64,7 +64,7 @@ def test_a_command_is_answered_at_once_and_takes_effect_with_the_next_epoch(live
 def test_a_command_has_its_epoch_even_when_there_are_no_events(live: Any) -> None:
     jobs, engine, _, _ = live
     assert engine.step() is None
-    jobs.say("PAUSE JOB per_page")
+    jobs.execute("PAUSE JOB per_page")
     report = engine.step()
     assert report is not None
     assert report.events == 0
@@ -103,9 +103,9 @@ def test_statements_said_together_are_taken_together_or_not_at_all(live: Any) ->
 )
 def test_alter_says_what_becomes_of_the_state(live: Any, change: str, state: str) -> None:
     jobs, _, _, _ = live
-    (answer,) = jobs.say(f"ALTER JOB per_page {change}")
+    (answer,) = jobs.execute(f"ALTER JOB per_page {change}")
     assert answer.state == state
-    assert "state" in answer.says
+    assert "state" in answer.message
 
 
 def test_an_altered_filter_keeps_what_was_counted(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_altered_filter_keeps_what_was_counted(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
         put(log, found[:30])
         list(engine.steps())
-        jobs.say("ALTER JOB n SET WHERE status = 404")
+        jobs.execute("ALTER JOB n SET WHERE status = 404")
         put(log, found[30:])
         log.finish()
         told = kit.told(list(engine.steps()))
@@ -128,7 +128,7 @@ def test_a_parameter_is_a_constant_that_can_be_changed(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
         put(log, found[:30])
         reports = list(engine.steps())
-        jobs.say("ALTER JOB big SET $least = 900")
+        jobs.execute("ALTER JOB big SET $least = 900")
         put(log, found[30:])
         reports += engine.steps()
     wanted = [e for e in found[:30] if (e["bytes"] or 0) > 500] + [
@@ -144,8 +144,8 @@ def test_a_rebuilt_state_is_made_of_the_earliest_events(tmp_path: Path) -> None:
         put(log, found[:30])
         list(engine.steps())
         later = "AS SELECT COUNT(*) AS n, MAX(status) AS s FROM clicks WINDOWING 1 HOUR"
-        assert jobs.say(f"ALTER JOB n {later} REBUILD")[0].state == "rebuilt"
-        assert jobs.say(f"ALTER JOB m {later}")[0].state == "anew"
+        assert jobs.execute(f"ALTER JOB n {later} REBUILD")[0].state == "rebuilt"
+        assert jobs.execute(f"ALTER JOB m {later}")[0].state == "anew"
         put(log, found[30:])
         log.finish()
         told = kit.told(list(engine.steps()))
@@ -155,8 +155,8 @@ def test_a_rebuilt_state_is_made_of_the_earliest_events(tmp_path: Path) -> None:
 
 def test_two_alters_of_one_epoch_are_both_answered_and_the_later_one_holds(live: Any) -> None:
     jobs, engine, log, found = live
-    first = jobs.say("ALTER JOB per_page SET WHERE status = 200")
-    second = jobs.say("ALTER JOB per_page SET WHERE status = 404")
+    first = jobs.execute("ALTER JOB per_page SET WHERE status = 200")
+    second = jobs.execute("ALTER JOB per_page SET WHERE status = 404")
     assert [first[0].command, second[0].command] == [2, 3]
     assert jobs.catalogue.jobs["per_page"].select.count("404") == 1
     put(log, found[50:])
@@ -169,10 +169,10 @@ def test_a_paused_job_sees_nothing_and_tells_nothing(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
         put(log, found[:30])
         reports = list(engine.steps())
-        jobs.say("PAUSE JOB each; PAUSE JOB n")
+        jobs.execute("PAUSE JOB each; PAUSE JOB n")
         put(log, found[30:60])
         paused = list(engine.steps())
-        jobs.say("RESUME JOB each; RESUME JOB n")
+        jobs.execute("RESUME JOB each; RESUME JOB n")
         put(log, found[60:])
         log.finish()
         reports += engine.steps()
@@ -191,7 +191,7 @@ def test_an_emptied_job_begins_anew(tmp_path: Path) -> None:
     ):
         put(log, found[:30])
         list(engine.steps())
-        jobs.say("EMPTY JOB n")
+        jobs.execute("EMPTY JOB n")
         put(log, found[30:])
         log.finish()
         assert kit.told(list(engine.steps()))["n"] == [(30,)]
@@ -202,7 +202,7 @@ def test_a_flushed_job_tells_its_open_windows_as_they_stand(tmp_path: Path) -> N
     with kit.running(tmp_path, kit.of_log(log), HOUR) as (jobs, engine):
         put(log, found[:30])
         assert kit.told(list(engine.steps())) == {}
-        jobs.say("FLUSH JOB n")
+        jobs.execute("FLUSH JOB n")
         assert kit.told(list(engine.steps())) == {"n": [(30,)]}
         put(log, found[30:])
         log.finish()
@@ -214,8 +214,8 @@ def test_a_dropped_job_is_gone_and_another_of_its_name_begins_anew(tmp_path: Pat
     with kit.running(tmp_path, kit.of_log(log), HOUR) as (jobs, engine):
         put(log, found[:30])
         list(engine.steps())
-        jobs.say("DROP JOB n")
-        jobs.say(HOUR)
+        jobs.execute("DROP JOB n")
+        jobs.execute(HOUR)
         assert jobs.ask("n") is None
         put(log, found[30:])
         log.finish()
@@ -242,10 +242,10 @@ def test_a_script_said_again_alters_what_is_said_otherwise_and_leaves_the_rest(t
     with kit.running(
         tmp_path, kit.clicks(found), f"CREATE JOB one AS {COUNT}; CREATE JOB two AS {COUNT}"
     ) as (jobs, _):
-        jobs.say(f"CREATE JOB three AS {COUNT}")
+        jobs.execute(f"CREATE JOB three AS {COUNT}")
     changed = f"CREATE JOB one AS {COUNT}; CREATE JOB two AS {COUNT.replace('page', 'user')}"
     with kit.running(tmp_path, kit.clicks(found), changed) as (jobs, _):
-        assert [answer.says.split(";")[0] for answer in jobs.answers] == ["altered job two"]
+        assert [answer.message.split(";")[0] for answer in jobs.replies] == ["altered job two"]
         assert list(jobs.catalogue.jobs) == ["one", "two", "three"]
 
 
@@ -282,25 +282,25 @@ def test_what_cannot_be_is_refused_and_changes_nothing(live: Any, sql: str, cond
 
 def test_a_job_that_others_read_is_neither_dropped_nor_altered_under_them(live: Any) -> None:
     jobs, _, _, _ = live
-    jobs.say("CREATE JOB reader AS SELECT page, n FROM per_page WHERE n > 3")
+    jobs.execute("CREATE JOB reader AS SELECT page, n FROM per_page WHERE n > 3")
     assert refused(jobs, "DROP JOB per_page").condition == "STILL_READ"
     error = refused(jobs, f"ALTER JOB per_page AS {COUNT.replace('AS n', 'AS m')}")
     assert "reader" in error.primary
-    jobs.say("DROP JOB reader")
-    jobs.say("DROP JOB per_page")
+    jobs.execute("DROP JOB reader")
+    jobs.execute("DROP JOB per_page")
 
 
 def test_jobs_cannot_read_each_other_in_a_circle(live: Any) -> None:
     jobs, _, _, _ = live
-    jobs.say("CREATE JOB reader AS SELECT page, n FROM per_page")
+    jobs.execute("CREATE JOB reader AS SELECT page, n FROM per_page")
     assert refused(jobs, "ALTER JOB per_page AS SELECT page, n FROM reader").condition == "JOB_CYCLE"
 
 
 def test_there_can_be_too_many_jobs(tmp_path: Path) -> None:
-    jobs = Program("few", tmp_path, streams={"clicks": kit.clicks(kit.events(10))}, most=3)
+    jobs = Program("few", tmp_path, streams={"clicks": kit.clicks(kit.events(10))}, max_jobs=3)
     jobs.start()
     for number in range(3):
-        jobs.say(f"CREATE JOB j{number} AS {COUNT}")
+        jobs.execute(f"CREATE JOB j{number} AS {COUNT}")
     assert refused(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
 
 
@@ -312,7 +312,7 @@ def test_a_job_dropped_and_created_again_has_told_nothing_yet(restart: bool, tmp
     with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
         first = [engine.step(), engine.step()]
         assert [answer.epoch for answer in jobs.since("one", 0)] == [0, 1]
-        jobs.say(again)
+        jobs.execute(again)
         assert jobs.since("one", 0) == []
         assert jobs.ask("one") is None
         assert None not in first

@@ -1,4 +1,4 @@
-"""What is said of a job and does not agree with its query is refused: parameters it has not, columns it tells not."""
+"""A declaration about a job that contradicts its query is refused: parameters it has not, columns it does not emit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def jobs(tmp_path: Path) -> Iterator[Program]:
 def refused(jobs: Program, sql: str) -> PenstockError:
     before = jobs.catalogue
     with pytest.raises(PenstockError) as caught:
-        jobs.say(sql)
+        jobs.execute(sql)
     assert jobs.catalogue == before
     return caught.value
 
@@ -49,19 +49,19 @@ def test_a_parameter_that_the_query_has_not_is_refused(jobs: Program, sql: str, 
 
 
 def test_a_new_query_or_filter_can_bring_its_parameters(jobs: Program) -> None:
-    jobs.say("ALTER JOB few SET WHERE bytes < $lim AND status = $status WITH ($status = 200)")
+    jobs.execute("ALTER JOB few SET WHERE bytes < $lim AND status = $status WITH ($status = 200)")
     assert jobs.catalogue.jobs["few"].parameters == {"lim": 3, "status": 200}
-    jobs.say("ALTER JOB few AS SELECT page FROM clicks WHERE bytes > $more WITH ($more = 9) REBUILD")
+    jobs.execute("ALTER JOB few AS SELECT page FROM clicks WHERE bytes > $more WITH ($more = 9) REBUILD")
     assert jobs.catalogue.jobs["few"].parameters["more"] == 9
-    jobs.say("ALTER JOB few SET $more = 10")
+    jobs.execute("ALTER JOB few SET $more = 10")
 
 
 @pytest.mark.parametrize(
     ("declared", "told"),
     [
-        ("counts, 'page BIGINT'", "counts tells page as String, not as Int64"),
+        ("counts, 'page BIGINT'", "counts emits page as String, not as Int64"),
         ("counts, 'page STRING, zz BIGINT'", "counts has no column zz"),
-        ("counts, 'page STRING, n STRING'", "counts tells n as Int64, not as String"),
+        ("counts, 'page STRING, n STRING'", "counts emits n as Int64, not as String"),
     ],
 )
 def test_columns_that_a_job_does_not_tell_are_refused(jobs: Program, declared: str, told: str) -> None:
@@ -71,12 +71,12 @@ def test_columns_that_a_job_does_not_tell_are_refused(jobs: Program, declared: s
 
 
 def test_a_job_is_held_to_what_was_declared_before_it_was_there(jobs: Program) -> None:
-    jobs.say("CREATE JOB j AS " + JOIN.format("later, 'page STRING, n DOUBLE'"))
+    jobs.execute("CREATE JOB j AS " + JOIN.format("later, 'page STRING, n DOUBLE'"))
     error = refused(jobs, "CREATE JOB later AS SELECT page, user FROM clicks")
     assert (error.condition, "j declares" in error.primary) == ("BAD_PREVIOUS", True)
-    jobs.say("CREATE JOB later AS SELECT page, bytes AS n, user FROM clicks")
+    jobs.execute("CREATE JOB later AS SELECT page, bytes AS n, user FROM clicks")
     assert refused(jobs, "ALTER JOB later AS SELECT page, user AS n FROM clicks").condition == "BAD_PREVIOUS"
-    jobs.say("DROP JOB j; ALTER JOB later AS SELECT page, user AS n FROM clicks")
+    jobs.execute("DROP JOB j; ALTER JOB later AS SELECT page, user AS n FROM clicks")
 
 
 def test_so_is_one_that_reads_itself(jobs: Program) -> None:
@@ -84,8 +84,8 @@ def test_so_is_one_that_reads_itself(jobs: Program) -> None:
         "CREATE JOB me AS SELECT c.page, c.bytes FROM clicks c LEFT JOIN LATEST(PREVIOUS(me, '{}')) m ON TRUE"
     )
     error = refused(jobs, text.format("page BIGINT"))
-    assert "me tells page as String, not as Int64" in error.primary
-    jobs.say(text.format("page STRING, bytes BIGINT"))
+    assert "me emits page as String, not as Int64" in error.primary
+    jobs.execute(text.format("page STRING, bytes BIGINT"))
 
 
 def test_whoever_reads_himself_is_told_to_declare_the_columns(jobs: Program) -> None:
@@ -103,14 +103,14 @@ def test_what_is_there_already_or_not_at_all_is_left_where_that_is_said(jobs: Pr
         "DROP JOB IF EXISTS nobody": "there is no job nobody",
         "DROP STREAM IF EXISTS nowhere": "there is no stream nowhere",
     }.items():
-        (answer,) = jobs.say(sql)
-        assert says in answer.says
+        (answer,) = jobs.execute(sql)
+        assert says in answer.message
         assert answer.command is None
     assert (jobs.commands, jobs.catalogue) == (number, before)
-    jobs.say(f"CREATE JOB IF NOT EXISTS new AS SELECT page FROM clicks; {stream.format('other')}")
+    jobs.execute(f"CREATE JOB IF NOT EXISTS new AS SELECT page FROM clicks; {stream.format('other')}")
     assert "new" in jobs.catalogue.jobs
     assert "other" in jobs.catalogue.streams
-    jobs.say("DROP JOB IF EXISTS new; DROP STREAM IF EXISTS other")
+    jobs.execute("DROP JOB IF EXISTS new; DROP STREAM IF EXISTS other")
     assert jobs.catalogue.jobs == before.jobs
     assert (
         refused(jobs, "CREATE JOB IF NOT EXISTS clicks AS SELECT page FROM clicks").condition == "NAME_TAKEN"

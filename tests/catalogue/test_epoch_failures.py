@@ -77,7 +77,7 @@ def test_a_job_that_fails_is_left_out_and_the_others_go_on(where: str, tmp_path:
         error = jobs.catalogue.jobs["bad"].master.error
         assert error is not None
         assert "u5 is not welcome" in error
-        shown = next(row for row in jobs.say("SHOW JOBS")[0].rows if row["job"] == "bad")
+        shown = next(row for row in jobs.execute("SHOW JOBS")[0].rows if row["job"] == "bad")
         assert shown["life"] == "failed"
         assert shown["error"] == error
     assert {name: rows for name, rows in told.items() if name != "bad"} == alone
@@ -91,7 +91,7 @@ def test_a_job_that_failed_runs_again_once_it_is_altered(tmp_path: Path) -> None
     with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, engine):
         while life(jobs, "bad") == "running":
             assert engine.step() is not None
-        jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
+        jobs.execute("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
         assert life(jobs, "bad") == "running"
         assert "bad" in kit.told(list(engine.steps()))
         assert life(jobs, "bad") == "running"
@@ -103,10 +103,10 @@ def test_a_failure_of_what_was_altered_meanwhile_is_not_held_against_it(tmp_path
     with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, _):
         before = jobs.commands
         number = jobs.catalogue.jobs["bad"].number
-        jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
-        jobs.record_failures(7, before, {number: UserError("X", "failed as it was")})
+        jobs.execute("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
+        jobs.epochs.record_failures(7, before, {number: UserError("X", "failed as it was")})
         assert life(jobs, "bad") == "running"
-        assert jobs.failures(7, before) == {number: False}
+        assert jobs.epochs.failures(7, before) == {number: False}
 
 
 def test_a_failure_is_not_held_against_another_job_of_the_same_name(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_failure_is_not_held_against_another_job_of_the_same_name(tmp_path: Pa
     sql = f"CREATE JOB bad AS {FAILING['column']}"
     with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, _):
         before, number = jobs.commands, jobs.catalogue.jobs["bad"].number
-        jobs.say("DROP JOB bad; CREATE JOB bad AS SELECT user FROM clicks")
-        jobs.record_failures(7, before, {number: UserError("X", "failed as it was")})
+        jobs.execute("DROP JOB bad; CREATE JOB bad AS SELECT user FROM clicks")
+        jobs.epochs.record_failures(7, before, {number: UserError("X", "failed as it was")})
         assert life(jobs, "bad") == "running"
 
 
@@ -180,7 +180,7 @@ def test_a_job_has_failed_if_the_engine_is_killed_while_that_is_written(mended: 
         assert not jobs.catalogue.jobs["bad"].lost, (
             "to have failed once more in the same epoch is no other failure"
         )
-        assert jobs.say("RESUME JOB bad")[0].state == "kept"
+        assert jobs.execute("RESUME JOB bad")[0].state == "kept"
     told = kit.told([*before, report, *after])
     assert {name: rows for name, rows in told.items() if name != "bad"} == alone
 
@@ -239,9 +239,9 @@ def test_a_job_that_failed_goes_on_with_the_state_it_had(tmp_path: Path) -> None
         assert engine.step() is not None, "an epoch it sleeps through"
         number = jobs.catalogue.jobs["bad"].number
     with kit.running(tmp_path, kit.clicks(found), functions=MENDED, **options) as (jobs, engine):
-        said = jobs.say("RESUME JOB bad")[0]
+        said = jobs.execute("RESUME JOB bad")[0]
         assert (said.state, jobs.catalogue.jobs["bad"].number) == ("kept", number)
-        assert "with the state it had" in said.says
+        assert "with the state it had" in said.message
         told = kit.told(list(engine.steps()))["bad"]
     assert failed >= 2
     expected: dict[str, int] = {}
@@ -262,14 +262,14 @@ def test_state_that_fails_by_time_alone_goes_and_that_is_said(tmp_path: Path) ->
         engine,
     ):
         failed = _until_it_fails(jobs, engine)
-        assert jobs.failures(failed, jobs.commands) == {jobs.catalogue.jobs["bad"].number: True}
+        assert jobs.epochs.failures(failed, jobs.commands) == {jobs.catalogue.jobs["bad"].number: True}
     with kit.running(tmp_path / "s", kit.clicks(found), sql, functions=MENDED, epoch_units=20) as (
         jobs,
         engine,
     ):
-        said = jobs.say("RESUME JOB bad")[0]
+        said = jobs.execute("RESUME JOB bad")[0]
         assert said.state == "anew"
-        assert "begins anew" in said.says
+        assert "starts empty" in said.message
         list(engine.steps())
         assert life(jobs, "bad") == "running"
         everything = {name: [row for a in jobs.since(name, 0) for row in a.rows.rows()] for name in alone}
@@ -279,11 +279,11 @@ def test_state_that_fails_by_time_alone_goes_and_that_is_said(tmp_path: Path) ->
 def test_a_paused_job_can_fail_too(tmp_path: Path) -> None:
     sql = f"CREATE JOB bad AS {FAILING['column']}"
     with kit.running(tmp_path, kit.clicks(kit.events(40)), sql, functions=FUNCTIONS) as (jobs, _):
-        jobs.say("PAUSE JOB bad")
+        jobs.execute("PAUSE JOB bad")
         number = jobs.catalogue.jobs["bad"].number
-        jobs.record_failures(0, jobs.commands, {number: UserError("X", "as time went by")})
+        jobs.epochs.record_failures(0, jobs.commands, {number: UserError("X", "as time went by")})
         assert life(jobs, "bad") == "failed"
-        assert jobs.say("RESUME JOB bad")[0].state == "anew"
+        assert jobs.execute("RESUME JOB bad")[0].state == "anew"
 
 
 def _will_fail(jobs: Program, found: list[kit.Event], engine: Any) -> bool:
@@ -327,7 +327,7 @@ def test_an_engine_that_wakes_after_another_took_over_fails_no_job(
         with pytest.raises(ExternalError) as refused:
             list(engine.steps())
     assert refused.value.condition == "FENCED"
-    entries = CommandLog(state).loaded(ours=False).entries
+    entries = CommandLog(state).load(owned=False).entries
     failed = [command for entry in entries for command in entry if isinstance(command, FailJob)]
     assert len(failed) == (step == "epoch"), "the command came before the other engine did, or not at all"
     assert not [*(state / "failures").iterdir()] if (state / "failures").exists() else True

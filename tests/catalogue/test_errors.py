@@ -21,7 +21,7 @@ JOB = "CREATE JOB counts AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page
 
 def refused(jobs: Program, sql: str) -> UserError:
     with pytest.raises(UserError) as caught:
-        jobs.say(sql)
+        jobs.execute(sql)
     return caught.value
 
 
@@ -57,7 +57,7 @@ def test_a_job_of_python_that_is_not_given_any_more_is_told(tmp_path: Path) -> N
     InlineEngine(with_python(tmp_path, "mine", "other"), tmp_path).close()
     jobs = with_python(tmp_path, "other")
     engine = InlineEngine(jobs, tmp_path)
-    (row,) = (row for row in jobs.say("SHOW JOBS")[0].rows if row["job"] == "mine")
+    (row,) = (row for row in jobs.execute("SHOW JOBS")[0].rows if row["job"] == "mine")
     assert (row["life"], "NOT_GIVEN" in row["error"] or "is not now" in row["error"]) == ("failed", True)
     assert refused(jobs, "RESUME JOB mine").condition == "NOT_GIVEN"
     engine.close()
@@ -74,7 +74,7 @@ def test_a_job_that_reads_a_broken_one_cannot_be_resumed_before_it(tmp_path: Pat
     InlineEngine(program("mine"), tmp_path).close()
     jobs = program()
     engine = InlineEngine(jobs, tmp_path)
-    rows = {row["job"]: row for row in jobs.say("SHOW JOBS")[0].rows}
+    rows = {row["job"]: row for row in jobs.execute("SHOW JOBS")[0].rows}
     assert "it reads mine, which cannot be made any more" in rows["reader"]["error"]  # READS_BROKEN_JOB
     engine.close()
 

@@ -61,7 +61,7 @@ def test_jobs_that_python_gives_are_explained() -> None:
     counted = clicks.key_by("user").window("1m").count()
     told = jobs_app("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
     assert [answer.name for answer in told] == ["counts"]
-    assert "count Int64" in told[0].says
+    assert "count Int64" in told[0].message
 
 
 def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +119,7 @@ def test_what_is_wrong_when_it_begins_or_is_said_has_its_place_too(
     assert caught.value.where == f"shop.sql, {place}"
     jobs = JobsApp("shop").on(tmp_path / "said")
     jobs.start()
-    for asked in (jobs.say, jobs.checked):
+    for asked in (jobs.execute, jobs.check):
         with pytest.raises(UserError) as caught:
             asked(wrong)
         assert caught.value.where == place
@@ -145,13 +145,13 @@ def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
     }
     for said, told in wanted.items():
         job = f"CREATE JOB top AS {ranked.format(*said)}"
-        assert jobs_app("shop", SCRIPT + job).explained()[-1].says.splitlines()[-1] == told
+        assert jobs_app("shop", SCRIPT + job).explained()[-1].message.splitlines()[-1] == told
 
 
 def test_one_is_no_plural(tmp_path: Path) -> None:
     jobs = JobsApp("shop", SCRIPT).on(tmp_path)
     jobs.start()
-    assert [answer.says for answer in jobs.say("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
+    assert [answer.message for answer in jobs.execute("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
 
 
 def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None:

@@ -57,11 +57,11 @@ def test_open_windows_are_told_as_they_stand(size: int, every: int, together: bo
     ):
         for end in range(20, 201, 20):
             if together:
-                jobs.say("FLUSH JOB told")
+                jobs.execute("FLUSH JOB told")
             log.add("p", *lines[end - 20 : end])
             rows = kit.told(list(engine.steps()))
             if not together:
-                jobs.say("FLUSH JOB told")
+                jobs.execute("FLUSH JOB told")
                 early = kit.told(list(engine.steps()))
                 assert early.keys() <= {"told"}
                 found_early = sorted(early.get("told", []))
@@ -115,14 +115,14 @@ def test_open_sessions_are_told_as_they_stand(step: int, together: bool, tmp_pat
     with kit.running(tmp_path / "s", kit.of_log(log), SESSIONS, slices=lambda n: n % 3 + 1) as (jobs, engine):
         for end in range(step, 141, step):
             if together:
-                jobs.say("FLUSH JOB told")
+                jobs.execute("FLUSH JOB told")
             log.add("p", *lines[end - step : end])
             rows = kit.told(list(engine.steps()))
             early = _less(rows.get("told", []), rows.get("quiet", []))
             rows["told"] = rows.get("quiet", [])
             if not together:
                 assert not early
-                jobs.say("FLUSH JOB told")
+                jobs.execute("FLUSH JOB told")
                 said = kit.told(list(engine.steps()))
                 assert said.keys() <= {"told"}
                 early = said.get("told", [])
@@ -141,7 +141,7 @@ def test_windows_of_events_are_not_told_early(tmp_path: Path) -> None:
     counted = "CREATE JOB counted AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 EVENTS"
     with kit.running(tmp_path, kit.clicks(kit.events(20)), counted) as (jobs, _):
         with pytest.raises(UserError) as refused:
-            jobs.say("FLUSH JOB counted")
+            jobs.execute("FLUSH JOB counted")
         assert refused.value.condition == "NOTHING_TO_FLUSH"
 
 

@@ -26,7 +26,7 @@ def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_0
 def following(state: Path, stream: Stream, taken: int, **options: str) -> Program:
     follower = jobs(state, stream, **options)  # type: ignore[arg-type]
     follower.start(follows=True)
-    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, taken)
     return follower
 
 
@@ -40,19 +40,21 @@ def test_who_follows_has_the_plan_of_each_epoch_and_opens_what_it_needs(tmp_path
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
     first = leader.commands
-    leader.say(f"CREATE JOB big AS SELECT user FROM clicks WHERE bytes > 900 INTO jsonl('{tmp_path}/big')")
+    leader.execute(
+        f"CREATE JOB big AS SELECT user FROM clicks WHERE bytes > 900 INTO jsonl('{tmp_path}/big')"
+    )
     second = leader.commands
-    leader.say("DROP JOB big; PAUSE JOB pages")
+    leader.execute("DROP JOB big; PAUSE JOB pages")
 
     follower = following(state, stream, first)
     assert follower.commands == first
-    assert set(follower.plan(first).outputs) == {"pages"}
+    assert set(follower.epochs.plan(first).outputs) == {"pages"}
     follower.follow_commands(second)
     assert follower.commands == second, "not what nobody has taken in yet"
-    (sink,) = follower.plan(second).outputs["big"].sinks
+    (sink,) = follower.epochs.plan(second).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
     follower.follow_commands(leader.commands)
-    assert not follower.plan(leader.commands).outputs
+    assert not follower.epochs.plan(leader.commands).outputs
     engine.close()
     follower.close()
 
@@ -66,11 +68,11 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     other = SQL.replace("5 SECONDS", "7 SECONDS")
     follower = following(state, stream, taken, begin=other)
     number = follower.catalogue.jobs["pages"].number
-    follower.pause_jobs(taken, {number: ERROR})
+    follower.epochs.pause_jobs(taken, {number: ERROR})
     for _ in range(2):
-        follower.record_failures(1, taken, {number: ERROR})
-    follower.record_failures(2, taken, {number: ERROR})  # another epoch: counted anew
-    follower.forget_commands_before(taken)
+        follower.epochs.record_failures(1, taken, {number: ERROR})
+    follower.epochs.record_failures(2, taken, {number: ERROR})  # another epoch: counted anew
+    follower.epochs.forget_commands_before(taken)
     follower.follow_commands(taken)
     assert entries(state) == before
     assert not (state / "failures").exists()
@@ -80,7 +82,7 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     assert "7 SECONDS" in follower.catalogue.jobs["pages"].select, (
         "it says its text as any that comes to lead"
     )
-    follower.record_failures(3, follower.commands, {follower.catalogue.jobs["pages"].number: ERROR})
+    follower.epochs.record_failures(3, follower.commands, {follower.catalogue.jobs["pages"].number: ERROR})
     assert follower.catalogue.jobs["pages"].master.life == "failed"
     assert [path.name for path in (state / "failures").iterdir()] == ["000000000003.json"]
     follower.close()
@@ -93,10 +95,10 @@ def test_a_job_that_fails_with_who_follows_alone_ends_it(tmp_path: Path) -> None
         taken = leader.commands
         follower = following(state, stream, taken)
         number = follower.catalogue.jobs["pages"].number
-        follower.record_failures(1, taken, {number: ERROR})
-        follower.record_failures(1, taken, {number: ERROR})
+        follower.epochs.record_failures(1, taken, {number: ERROR})
+        follower.epochs.record_failures(1, taken, {number: ERROR})
         with pytest.raises(ExternalError) as ended:
-            follower.record_failures(1, taken, {number: ERROR})
+            follower.epochs.record_failures(1, taken, {number: ERROR})
         assert ended.value.condition == "FOLLOWS_OTHERWISE"
         assert leader.catalogue.jobs["pages"].master.life == "running"
         follower.close()
@@ -109,7 +111,7 @@ def test_who_lacks_what_a_job_needs_cannot_follow(tmp_path: Path) -> None:
         assert engine.step() is not None
         first = leader.commands
         follower = following(state, stream, first)
-        leader.say("CREATE JOB shouts AS SELECT loud(page) AS page FROM clicks")
+        leader.execute("CREATE JOB shouts AS SELECT loud(page) AS page FROM clicks")
         with pytest.raises(ExternalError) as ended:
             follower.follow_commands(leader.commands)
         assert ended.value.condition == "FOLLOWS_OTHERWISE"
@@ -126,8 +128,8 @@ def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None
     taken = leader.commands
     slow = following(state, stream, taken)
     for _ in range(5):
-        leader.say("PAUSE JOB pages")
-        leader.say("RESUME JOB pages")
+        leader.execute("PAUSE JOB pages")
+        leader.execute("RESUME JOB pages")
         assert engine.step() is not None
     engine.recycle(1)
     assert any(name.endswith(".snapshot") for name in entries(state))
@@ -138,7 +140,7 @@ def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None
         following(state, stream, taken)
     assert gone.value.condition == "COMMANDS_GONE"
     later = following(state, stream, leader.commands)
-    assert set(later.plan(leader.commands).outputs) == {"pages"}
+    assert set(later.epochs.plan(leader.commands).outputs) == {"pages"}
     engine.close()
 
 
@@ -150,33 +152,33 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
     if how == "paused":
-        leader.say("PAUSE JOB big")
+        leader.execute("PAUSE JOB big")
     else:
-        leader.record_failures(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
+        leader.epochs.record_failures(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
     asleep = leader.commands
     place.rename(tmp_path / "away")
     place.write_text("no folder")
     first, second = following(state, stream, asleep), following(state, stream, asleep)
     assert leader.catalogue.jobs["big"].master.life == how
-    leader.say("RESUME JOB big")
+    leader.execute("RESUME JOB big")
     with pytest.raises(ExternalError) as ended:
         first.follow_commands(leader.commands)
     assert ended.value.condition == "FOLLOWS_OTHERWISE"
     place.unlink()
     second.follow_commands(leader.commands)
-    (sink,) = second.plan(leader.commands).outputs["big"].sinks
+    (sink,) = second.epochs.plan(leader.commands).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
-    leader.say("PAUSE JOB big")
+    leader.execute("PAUSE JOB big")
     engine.close()
     shutil.rmtree(place)
     place.write_text("no folder")
     third = following(state, stream, leader.commands, begin="")
     third.lead(leader.commands)
     with pytest.raises(PenstockError):
-        third.say("RESUME JOB big")
+        third.execute("RESUME JOB big")
     place.unlink()
-    third.say("RESUME JOB big")
-    (sink,) = third.plan(third.commands).outputs["big"].sinks
+    third.execute("RESUME JOB big")
+    (sink,) = third.epochs.plan(third.commands).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]}))
     for each in (first, second, third):
         each.close()
@@ -188,16 +190,16 @@ def test_who_comes_to_lead_opens_what_ran_in_an_epoch_that_it_has_still_to_carry
     leader = jobs(state, stream, begin=begin)
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
-    leader.say("PAUSE JOB big")
+    leader.execute("PAUSE JOB big")
     follower = following(state, stream, leader.commands, begin="")
-    leader.say("RESUME JOB big")
+    leader.execute("RESUME JOB big")
     between = leader.commands
-    leader.say("PAUSE JOB big")
+    leader.execute("PAUSE JOB big")
     engine.close()
     assert follower.catalogue.jobs["big"].master.life == "paused", (
         "it has read what no epoch here has taken in"
     )
     follower.lead(leader.commands)
-    (sink,) = follower.plan(between).outputs["big"].sinks
+    (sink,) = follower.epochs.plan(between).outputs["big"].sinks
     assert sink.write(7, pl.DataFrame({"user": ["u1"]})), "it is open"
     follower.close()

@@ -47,10 +47,10 @@ def test_what_cannot_be_pickled_is_refused_and_the_others_go_on(tmp_path: Path) 
     ):
         for verb in ("CREATE JOB bad AS", "EXPLAIN", "ALTER JOB big AS"):
             with pytest.raises(UserError) as caught:
-                jobs.say(f"{verb} SELECT Guarded(user) AS u FROM clicks")
+                jobs.execute(f"{verb} SELECT Guarded(user) AS u FROM clicks")
             assert caught.value.condition == "NOT_SENDABLE"
             assert "lock" in (caught.value.detail or "")
-        jobs.say("CREATE JOB good AS SELECT UPPER_(user) AS u FROM clicks WHERE status = 500")
+        jobs.execute("CREATE JOB good AS SELECT UPPER_(user) AS u FROM clicks WHERE status = 500")
         told = kit.told(list(engine.steps()))
     assert told.pop("good") == [(e["user"].upper(),) for e in found if e["status"] == 500]
     assert told == alone
@@ -96,6 +96,6 @@ def test_a_function_that_takes_long_does_not_hold_up_a_command(select: str, tmp_
     functions = {"waiting": _as_sql(waiting)}
     with kit.running(tmp_path, kit.clicks([]), STAY, functions=functions) as (jobs, _):
         began = time.monotonic()
-        jobs.say(f"CREATE JOB slow AS {select}")
+        jobs.execute(f"CREATE JOB slow AS {select}")
         assert time.monotonic() - began < 25
         assert life(jobs, "slow") == "running"

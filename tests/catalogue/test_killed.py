@@ -47,7 +47,7 @@ def told(
                 while True:
                     if epoch in said:
                         gone |= _kept(jobs, ["late"]) if epoch == max(SAID) else {}
-                        jobs.say(said.pop(epoch))
+                        jobs.execute(said.pop(epoch))
                     with kit.killed_at(kills.pop(epoch, "nowhere"), epoch):
                         report = engine.step()
                     if report is None:

@@ -60,7 +60,7 @@ def test_the_latest_answer_is_of_the_last_window(tmp_path: Path, units: int, sli
         for name in first:  # subscribers and pages of results have all of it
             kept = [row for answer in jobs.since(name, 0) for row in answer.rows.rows()]
             assert kept == told[name]
-        alias = {name: jobs.catalogue.jobs[name].told_as for name in first}
+        alias = {name: jobs.catalogue.jobs[name].result_key for name in first}
     with kit.running(tmp_path, kit.clicks(FOUND), SQL, epoch_units=units) as (jobs, _):
         assert {name: asked(jobs, name) for name in first} == first
     followed = FollowedResults(tmp_path)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalogue.lifecycle import Happening, Master
+from penstock.catalogue.lifecycle import Master, Transition
 from penstock.catalogue.master_placement import carried, carrier
 from penstock.errors import UserError
 
-HAPPENINGS = st.lists(st.sampled_from(get_args(Happening)), max_size=30)
+TRANSITIONS = st.lists(st.sampled_from(get_args(Transition)), max_size=30)
 
 
-@given(HAPPENINGS)
-def test_a_life_only_goes_where_it_can(happenings: list[Happening]) -> None:
+@given(TRANSITIONS)
+def test_a_life_only_goes_where_it_can(happenings: list[Transition]) -> None:
     master = Master("j")
     for happening in happenings:
         before = master

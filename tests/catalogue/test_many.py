@@ -41,16 +41,16 @@ def test_two_thousand_jobs(tmp_path: Path) -> None:
         event["user"] = f"u{draw.randrange(MANY)}"
     with kit.running(tmp_path, kit.clicks(found), epoch_units=1_000) as (jobs, engine):
         with looked_at(3 * MANY):
-            jobs.say("; ".join(map(_sql, range(MANY - 20))))
+            jobs.execute("; ".join(map(_sql, range(MANY - 20))))
         with looked_at(3 * 20):
             for number in range(MANY - 20, MANY):
-                jobs.say(_sql(number))
+                jobs.execute(_sql(number))
         reports = [engine.step()]
         with looked_at(3 * MANY):
-            jobs.say("ALTER JOB j7 SET WHERE user = 'u8'")
-            jobs.say("DROP JOB j9")
+            jobs.execute("ALTER JOB j7 SET WHERE user = 'u8'")
+            jobs.execute("DROP JOB j9")
         with looked_at(3):
-            jobs.say("PAUSE JOB j10; RESUME JOB j10")
+            jobs.execute("PAUSE JOB j10; RESUME JOB j10")
         reports.append(engine.step())
     told = kit.told([report for report in reports if report is not None])
     expected: dict[str, list[tuple[str]]] = {}

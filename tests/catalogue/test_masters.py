@@ -87,7 +87,7 @@ def _stream(name: str) -> Command:
 
 
 def _all(log: CommandLog) -> Catalogue:
-    loaded = log.loaded(ours=False)
+    loaded = log.load(owned=False)
     found = loaded.catalogue
     for entry in loaded.entries:
         for command in entry:
@@ -97,7 +97,7 @@ def _all(log: CommandLog) -> Catalogue:
 
 def _follow(log: CommandLog) -> None:
     if log.news() is None:
-        log.loaded(ours=False)
+        log.load(owned=False)
 
 
 def test_every_entry_has_a_place_of_its_own_whoever_writes_and_folds(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_who_is_paused_before_it_writes_takes_no_number_again(
 def test_a_log_that_began_anew_is_loaded_again(tmp_path: Path) -> None:
     follower = CommandLog(tmp_path)
     for n in range(3):
-        CommandLog(tmp_path).loaded()
+        CommandLog(tmp_path).load()
         _follow(follower)
         follower.append([_stream(f"a{n}")])
     for path in (tmp_path / "commands").iterdir():
@@ -196,25 +196,25 @@ def test_an_engine_carries_out_what_others_took_in(tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(200), finished=False)
     engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=20)
     left, right = _joined(tmp_path, stream), _joined(tmp_path, stream)
-    left.say("CREATE JOB all_of_them AS SELECT page, user FROM clicks")
+    left.execute("CREATE JOB all_of_them AS SELECT page, user FROM clicks")
     with pytest.raises(UserError) as taken:
-        right.say("CREATE JOB all_of_them AS SELECT page FROM clicks")
+        right.execute("CREATE JOB all_of_them AS SELECT page FROM clicks")
     assert taken.value.condition == "NAME_TAKEN"
-    right.say("ALTER JOB all_of_them SET WHERE status = 200")
+    right.execute("ALTER JOB all_of_them SET WHERE status = 200")
     report = engine.step()
     assert report is not None
     assert report.rows["all_of_them"].columns == ["page", "user"]
-    owner.say("PAUSE JOB all_of_them")
+    owner.execute("PAUSE JOB all_of_them")
     assert left.catalogue.jobs["all_of_them"].master.life == "paused"
     assert left.catalogue == right.catalogue == owner.catalogue
     for follower in (left, right):
-        told = follower.followed(report.epoch)
+        told = follower.questions.follow_results(report.epoch)
         assert told["all_of_them"] == 1
         latest = follower.ask("all_of_them")
         assert latest is not None
         assert latest.rows.equals(report.rows["all_of_them"])
         assert [a.epoch for a in follower.since("all_of_them", 0)] == [report.epoch]
-    right.say("DROP JOB all_of_them")
+    right.execute("DROP JOB all_of_them")
     with pytest.raises(UserError):
         left.ask("all_of_them")
     assert engine.step() is not None
@@ -224,14 +224,14 @@ def test_an_engine_carries_out_what_others_took_in(tmp_path: Path) -> None:
 def test_results_are_followed_also_back(tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(100))
     engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=10)
-    owner.say("CREATE JOB rows AS SELECT page FROM clicks")
+    owner.execute("CREATE JOB rows AS SELECT page FROM clicks")
     other = _joined(tmp_path, stream)
     assert other.ask("rows") is None
     told = [report.epoch for report in engine.steps() if report.rows.get("rows", pl.DataFrame()).height]
     engine.close()
-    assert other.followed(told[3])["rows"] == 4
+    assert other.questions.follow_results(told[3])["rows"] == 4
     assert other.ask("rows").epoch == told[3]  # type: ignore[union-attr]
-    assert other.followed(told[-1])["rows"] == len(told) - 4
+    assert other.questions.follow_results(told[-1])["rows"] == len(told) - 4
     late = _joined(tmp_path, stream)
     for jobs in (other, late):
         assert jobs.ask("rows").rows.equals(owner.ask("rows").rows)  # type: ignore[union-attr]
@@ -239,7 +239,7 @@ def test_results_are_followed_also_back(tmp_path: Path) -> None:
     for path in (tmp_path / "results").iterdir():
         if int(path.stem) > told[1]:
             path.unlink()
-    other.followed(told[1])
+    other.questions.follow_results(told[1])
     assert other.ask("rows").epoch == told[1]  # type: ignore[union-attr]
 
 
@@ -252,8 +252,8 @@ def test_commands_to_many_are_each_carried_out_once(tmp_path: Path) -> None:
     def command(number: int) -> None:
         jobs = many[number]
         for n in range(12):
-            said = jobs.say(f"ALTER JOB pages SET WHERE bytes > {n * 3 + number}", f"{number}.{n}")
-            again = many[(number + 1) % 3].say(
+            said = jobs.execute(f"ALTER JOB pages SET WHERE bytes > {n * 3 + number}", f"{number}.{n}")
+            again = many[(number + 1) % 3].execute(
                 f"ALTER JOB pages SET WHERE bytes > {n * 3 + number}", f"{number}.{n}"
             )
             assert [a.command for a in again] == [a.command for a in said]
@@ -272,15 +272,15 @@ def test_commands_to_many_are_each_carried_out_once(tmp_path: Path) -> None:
     engine.close()
     late = _joined(tmp_path, stream)  # the first commands are a snapshot by now
     assert late.catalogue == owner.catalogue
-    assert late.say("ALTER JOB pages SET WHERE bytes > 0", "0.0")[0].command == min(
-        a.command or 0 for a in many[0].say("ALTER JOB pages SET WHERE bytes > 0", "0.0")
+    assert late.execute("ALTER JOB pages SET WHERE bytes > 0", "0.0")[0].command == min(
+        a.command or 0 for a in many[0].execute("ALTER JOB pages SET WHERE bytes > 0", "0.0")
     )
     assert late.catalogue.jobs["pages"].version == 37
     with pytest.raises(UserError) as reused:
-        late.say("DROP JOB pages", "0.0")
+        late.execute("DROP JOB pages", "0.0")
     assert reused.value.condition == "REQUEST_REUSED"
     with pytest.raises(UserError):
-        late.say("DROP JOB pages", "a name with blanks")
+        late.execute("DROP JOB pages", "a name with blanks")
 
 
 @pytest.mark.parametrize("by_engine", [False, True])
@@ -290,11 +290,11 @@ def test_a_job_whose_sink_cannot_be_opened_fails_alone(by_engine: bool, tmp_path
     assert engine.step() is not None
     (tmp_path / "file").write_text("in the way")
     other = _joined(tmp_path / "state", stream)
-    owner.carried_by(lambda job: "one")
-    (owner if by_engine else other).say(
+    owner.questions.show_managers(lambda job: "one")
+    (owner if by_engine else other).execute(
         f"CREATE JOB lost AS SELECT page FROM clicks INTO jsonl('{tmp_path / 'file' / 'out'}')"
     )
-    other.say("CREATE JOB reads AS SELECT page FROM lost")
+    other.execute("CREATE JOB reads AS SELECT page FROM lost")
     assert engine.step() is not None
     lives = {name: entry.master.life for name, entry in owner.catalogue.jobs.items()}
     assert lives == {"pages": "running", "lost": "failed", "reads": "running"}
@@ -303,7 +303,7 @@ def test_a_job_whose_sink_cannot_be_opened_fails_alone(by_engine: bool, tmp_path
     engine = InlineEngine(owner := _jobs(tmp_path / "state", stream), tmp_path / "state", epoch_units=10)
     assert engine.step() is not None, "it starts all the same"
     (tmp_path / "file").unlink()
-    other.say("RESUME JOB lost")
+    other.execute("RESUME JOB lost")
     report = engine.step()
     assert report is not None
     assert report.rows["lost"].height == report.rows["reads"].height > 0
@@ -315,8 +315,8 @@ def test_a_job_that_the_engine_cannot_make_fails_with_those_who_read_it(tmp_path
     engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=10)
     other = _jobs(tmp_path, stream, follows=True, functions={"bare": lambda page: page.str.strip_chars("/")})
     other.join()
-    other.say("CREATE JOB bared AS SELECT bare(page) AS page FROM clicks")
-    other.say("CREATE JOB reads AS SELECT page FROM bared")
+    other.execute("CREATE JOB bared AS SELECT bare(page) AS page FROM clicks")
+    other.execute("CREATE JOB reads AS SELECT page FROM bared")
     assert engine.step() is not None
     lives = {name: entry.master.life for name, entry in other.catalogue.jobs.items()}
     assert lives == {"pages": "running", "bared": "failed", "reads": "failed"}
@@ -335,15 +335,15 @@ def test_what_was_refused_leaves_nothing_behind(tmp_path: Path) -> None:
             job = f"CREATE JOB rows AS SELECT page FROM clicks INTO jsonl('{tmp_path / folder}')"
             if bad:
                 with pytest.raises(UserError):
-                    jobs.say(job + bad)
+                    jobs.execute(job + bad)
             else:
-                jobs.say(job)
+                jobs.execute(job)
         (tmp_path / "a.log").write_text('{"at": "2026-03-01T12:00:00Z", "x": 1}\n')
         made = "CREATE STREAM s FROM files('{}') FORMAT json(at TIMESTAMP, x BIGINT) EVENT TIME at"
         made += "; CREATE JOB of_s AS SELECT x FROM s"
         with pytest.raises(UserError):
-            jobs.say(made.format(tmp_path / "none.log") + "; DROP JOB nobody")
-        jobs.say(made.format(tmp_path / "a.log"))
+            jobs.execute(made.format(tmp_path / "none.log") + "; DROP JOB nobody")
+        jobs.execute(made.format(tmp_path / "a.log"))
         list(engine.steps())
         assert jobs.ask("of_s").rows.rows() == [(1,)]  # type: ignore[union-attr]
     assert (tmp_path / "second").exists()
@@ -363,8 +363,8 @@ def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -
     assert engine.step() is not None
     engine.close()
 
-    served.say(f"CREATE JOB bad AS SELECT page FROM clicks INTO jsonl('{tmp_path}/taken')")
-    served.say(f"CREATE JOB good AS SELECT page FROM clicks INTO jsonl('{tmp_path}/out')")
+    served.execute(f"CREATE JOB bad AS SELECT page FROM clicks INTO jsonl('{tmp_path}/taken')")
+    served.execute(f"CREATE JOB good AS SELECT page FROM clicks INTO jsonl('{tmp_path}/out')")
     jobs = Program("t", state, streams=streams, begin=SQL, shared=True)
     engine = InlineEngine(jobs, state)
     assert {name: job.master.life for name, job in served.catalogue.jobs.items()} == {

@@ -44,8 +44,8 @@ def test_only_what_has_changed_is_altered(files: Files, tmp_path: Path) -> None:
         engine.step()
         before = jobs.commands
         same = [
-            "job errors is as it was; its state is kept",
-            "job counts is as it was; its state is kept",
+            "job errors is unchanged; its state is kept",
+            "job counts is unchanged; its state is kept",
         ]
         assert deployed(jobs, files.write(APP)) == same
         assert deployed(jobs, files.write("# moved by a line\n\n" + APP)) == same
@@ -53,12 +53,12 @@ def test_only_what_has_changed_is_altered(files: Files, tmp_path: Path) -> None:
         louder = APP.replace("to_uppercase", "to_lowercase")
         assert deployed(jobs, files.write(louder)) == [
             "altered job errors; it needs no state",
-            "job counts is as it was; its state is kept",
+            "job counts is unchanged; its state is kept",
         ]
         wider = louder.replace('"page").window("10s")', '"user").window("10s")')
         assert deployed(jobs, files.write(wider)) == [
-            "job errors is as it was; its state is kept",
-            "altered job counts; its state has another shape now and begins anew, with the next epoch",
+            "job errors is unchanged; its state is kept",
+            "altered job counts; its state needs another shape and starts empty, with the next epoch",
         ]
         told = kit.told(list(engine.steps()))
         assert {row[0] for row in told["errors"]} <= {"/a", "/b", "/c", "/d"}
@@ -67,16 +67,16 @@ def test_only_what_has_changed_is_altered(files: Files, tmp_path: Path) -> None:
 def test_pruning_drops_what_the_file_has_no_more_and_nothing_else(files: Files, tmp_path: Path) -> None:
     with running(tmp_path / "s", given=files.stream) as (jobs, _):
         create(jobs, "by_hand", files.write(APP), "counts")
-        jobs.say("CREATE JOB sql AS SELECT page FROM clicks")
+        jobs.execute("CREATE JOB sql AS SELECT page FROM clicks")
         other = files.write(APP.replace('"errors"', '"o_e"').replace('"counts"', '"o_c"'), "other.py")
         deployed(jobs, other)
         deployed(jobs, files.write(APP))
         less = APP.replace(', ps.output("counts", counts)', "")
-        assert deployed(jobs, files.write(less)) == ["job errors is as it was; its state is kept"]
+        assert deployed(jobs, files.write(less)) == ["job errors is unchanged; its state is kept"]
         before = jobs.commands
         says = [
-            "job errors is as it was; its state is kept",
-            "dropped job counts, which the file has no more; its state goes with it",
+            "job errors is unchanged; its state is kept",
+            "dropped job counts, which the file no longer has, with its state",
         ]
         assert deployed(jobs, files.write(less), prune=True, check=True) == says
         assert jobs.commands == before, "it was only asked"
@@ -86,14 +86,14 @@ def test_pruning_drops_what_the_file_has_no_more_and_nothing_else(files: Files, 
 
 def test_a_deploy_is_accepted_as_a_whole_or_not_at_all(files: Files, tmp_path: Path) -> None:
     with running(tmp_path / "s", given=files.stream) as (jobs, _):
-        jobs.say("CREATE JOB counts AS SELECT page FROM clicks")
+        jobs.execute("CREATE JOB counts AS SELECT page FROM clicks")
         with pytest.raises(UserError, match="JOB_OF_SQL"):
             deployed(jobs, files.write(APP))
-        jobs.say("DROP JOB counts")
+        jobs.execute("DROP JOB counts")
         deployed(jobs, files.write(APP))
         with pytest.raises(UserError, match="NAME_TAKEN"):
             deployed(jobs, files.write(APP, "copy.py"))
-        jobs.say("CREATE JOB reader AS SELECT page FROM counts")
+        jobs.execute("CREATE JOB reader AS SELECT page FROM counts")
         with pytest.raises(UserError, match="STILL_READ"):
             deployed(jobs, files.write(APP.replace(', ps.output("counts", counts)', "")), prune=True)
         with pytest.raises(UserError, match="the job reader"):
@@ -148,14 +148,14 @@ def test_a_jobs_app_brings_its_sql_and_the_functions_that_it_calls(files: Files,
         assert {row[0] for row in first.rows["loud"].rows()} <= {"/A", "/B", "/C", "/D"}
         quiet = deployed(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
         assert [one.split(";")[0] for one in quiet] == [
-            "job sums is as it was",
+            "job sums is unchanged",
             "altered job loud",
-            "job most is as it was",
-            "job plain is as it was",
+            "job most is unchanged",
+            "job plain is unchanged",
         ]
-        jobs.say("ALTER JOB plain SET WHERE status = 404")
+        jobs.execute("ALTER JOB plain SET WHERE status = 404")
         again = deployed(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
-        assert all("is as it was" in one for one in again)
+        assert all("is unchanged" in one for one in again)
         told = kit.told(list(engine.steps()))
         assert told["most"]
     with running(tmp_path / "s") as (jobs, _):
@@ -219,7 +219,7 @@ app = ps.app("a", ps.output("kept", clicks.map_batches(keep).select("bytes")))
     with running(tmp_path / "s") as (jobs, _):
         deployed(jobs, files.write(text))
         (says,) = deployed(jobs, files.write(text.replace(old, new)))
-        assert says.startswith("altered" if altered else "job kept is as it was"), says
+        assert says.startswith("altered" if altered else "job kept is unchanged"), says
 
 
 def test_jobs_that_python_gave_at_the_start_take_the_code_of_a_deploy(files: Files, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> Files:
 def test_a_query_of_a_file_becomes_a_job_and_brings_its_stream(files: Files, tmp_path: Path) -> None:
     with running(tmp_path / "s") as (jobs, engine):
         answer = create(jobs, "errors", files.write(ERRORS))
-        assert answer.says == (
+        assert answer.message == (
             "created job errors; it runs from the next epoch on; the stream clicks came with it"
         )
         assert answer.command == 1
@@ -45,11 +45,11 @@ def test_a_query_of_a_file_becomes_a_job_and_brings_its_stream(files: Files, tmp
         latest = jobs.ask("errors")
         assert latest is not None
         assert latest.rows.rows()[-1] == expected[-1]
-        shown = jobs.say("SHOW JOBS")[0].rows[0]
+        shown = jobs.execute("SHOW JOBS")[0].rows[0]
         assert str(shown["query"]).startswith("app.py:query (")
-        assert "emits page String, user String" in jobs.say("EXPLAIN JOB errors")[0].says
-        assert [one.did for _, one in jobs.versions("errors")] == ["created"]
-        jobs.say("DROP JOB errors")
+        assert "emits page String, user String" in jobs.execute("EXPLAIN JOB errors")[0].message
+        assert [one.did for _, one in jobs.questions.versions("errors")] == ["created"]
+        jobs.execute("DROP JOB errors")
         assert not jobs.catalogue.streams, "the stream went with the last that read it"
 
 
@@ -57,13 +57,13 @@ def test_the_rows_are_those_of_the_same_query_in_sql(files: Files, tmp_path: Pat
     sql = "CREATE JOB sql AS SELECT page, COUNT(*) AS count FROM clicks GROUP BY page WINDOWING 10 SECONDS"
     with running(tmp_path / "s", sql, given=files.stream) as (jobs, engine):
         create(jobs, "python", files.write(WINDOWS))
-        assert len(jobs.plan(jobs.commands).scans) == 1, "one scan for both"
+        assert len(jobs.epochs.plan(jobs.commands).scans) == 1, "one scan for both"
         told = kit.told(list(engine.steps()))
         counts = kit.windows(EVENTS, 10, lambda event: event["page"])
         assert sorted((row[0], row[1]) for row in told["sql"]) == sorted(
             (page, len(them)) for (_, page), them in counts.items()
         )
-        names = jobs.compiled("python").schema
+        names = jobs.questions.compiled("python").schema
         pairs = [(dict(zip(names, row, strict=True))) for row in told["python"]]
         assert sorted((r["page"], r["count"]) for r in pairs) == sorted((r[0], r[1]) for r in told["sql"])
 
@@ -100,7 +100,7 @@ def test_another_version_of_an_operator_goes_on_with_the_state(files: Files, tmp
         reports = [report for report in (engine.step(), engine.step(), engine.step()) if report]
         before = kit.told(reports).get("counted", [])
         answer = alter(jobs, "counted", files.write(COUNTING.format(step=1000)))
-        assert (answer.state, answer.says) == ("kept", "altered job counted; its state is kept")
+        assert (answer.state, answer.message) == ("kept", "altered job counted; its state is kept")
         rest = list(engine.steps())
         told = kit.told([*reports, *rest])
     sums: dict[str, int] = {}
@@ -124,10 +124,10 @@ def test_a_state_of_another_shape_begins_anew_or_is_rebuilt(
         other = WINDOWS.replace('"page"', '"user"')
         answer = alter(jobs, "counts", files.write(other), rebuild=rebuild)
         assert answer.state == ("rebuilt" if rebuild else "anew")
-        assert jobs.versions("counts")[-1][1].state == answer.state
+        assert jobs.questions.versions("counts")[-1][1].state == answer.state
         told = kit.told(list(engine.steps()))["counts"]
         counts = kit.windows(EVENTS, 10, lambda event: event["user"])
-        number = list(jobs.compiled("counts").schema).index("count")
+        number = list(jobs.questions.compiled("counts").schema).index("count")
         total = sum(row[number] for row in told)
         assert total == len(EVENTS) if rebuild else 0 < total < len(EVENTS)
         if rebuild:
@@ -164,11 +164,11 @@ query = slow.filter(pl.col("user") == "u1").select("bytes")
 """
     with running(tmp_path / "s", sql, given=files.stream) as (jobs, engine):
         create(jobs, "mine", files.write(reader))
-        jobs.say("CREATE JOB last AS SELECT bytes FROM mine WHERE bytes > 900")
+        jobs.execute("CREATE JOB last AS SELECT bytes FROM mine WHERE bytes > 900")
         with pytest.raises(UserError, match="STILL_READ"):
-            jobs.say("DROP JOB slow")
+            jobs.execute("DROP JOB slow")
         with pytest.raises(UserError, match="STILL_READ"):
-            jobs.say("DROP JOB mine")
+            jobs.execute("DROP JOB mine")
         told = kit.told(list(engine.steps()))
     expected = [e["bytes"] for e in EVENTS if (e["bytes"] or 0) > 500 and e["user"] == "u1"]
     assert [row[0] for row in told["mine"]] == expected
@@ -218,7 +218,7 @@ query = clicks.map_batches(sometimes).select("status")
             report = engine.step()
             assert report is not None
             reports.append(report)
-        error = jobs.say("SHOW JOBS")[0].rows[1]["error"]
+        error = jobs.execute("SHOW JOBS")[0].rows[1]["error"]
         assert "five hundred" in error
         assert "app.py" in error
         alter(jobs, "mine", files.write(bad.replace("raise ValueError", "print")))
@@ -240,12 +240,12 @@ def test_the_commands_of_sql_work_on_it(files: Files, tmp_path: Path) -> None:
             ("ALTER JOB counts SET RECOVERY gap", "running"),
             ("FLUSH JOB counts", "running"),
         ]:
-            jobs.say(text)
+            jobs.execute(text)
             assert life(jobs, "counts") == then
         with pytest.raises(UserError, match="JOB_OF_PYTHON"):
-            jobs.say("ALTER JOB counts SET LIMIT 3")
+            jobs.execute("ALTER JOB counts SET LIMIT 3")
         assert kit.told(list(engine.steps()))["counts"]
-        dids = [one.did for _, one in jobs.versions("counts")]
+        dids = [one.did for _, one in jobs.questions.versions("counts")]
         assert dids == ["created", "paused", "resumed", "emptied", "recovery gap", "flushed"]
 
 
@@ -258,7 +258,7 @@ query = ps.output("any", rows, ps.jsonl({str(out)!r}), recovery="rollback")
     with running(tmp_path / "s") as (jobs, engine):
         create(jobs, "failures", files.write(text))
         assert jobs.catalogue.jobs["failures"].recovery == "rollback"
-        shown = jobs.say("SHOW JOBS")[0].rows[0]
+        shown = jobs.execute("SHOW JOBS")[0].rows[0]
         assert str(out) in shown["into"][0]
         engine.step()
         alter(jobs, "failures", files.write(text.replace("500", "404")))
@@ -312,7 +312,7 @@ def test_code_that_nothing_needs_goes_when_the_log_is_folded(files: Files, tmp_p
         create(jobs, "errors", files.write(ERRORS))
         alter(jobs, "errors", files.write(ERRORS.replace("400", "500")))
         create(jobs, "gone", files.write(WINDOWS))
-        jobs.say("DROP JOB gone")
+        jobs.execute("DROP JOB gone")
         assert len(kept()) == 3
         for _ in range(3):
             engine.step()
@@ -320,7 +320,7 @@ def test_code_that_nothing_needs_goes_when_the_log_is_folded(files: Files, tmp_p
         assert len(kept()) == 3, "a command that needs it may be on its way"
         for place in [*code.glob("*/*"), *code.iterdir()]:
             os.utime(place, (0, 0))
-        jobs.say("PAUSE JOB errors; RESUME JOB errors")
+        jobs.execute("PAUSE JOB errors; RESUME JOB errors")
         create(jobs, "later", files.write(WINDOWS))
         needed = jobs.catalogue.code
         list(engine.steps())

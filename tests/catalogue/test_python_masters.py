@@ -58,7 +58,7 @@ def test_an_engine_runs_the_code_that_a_coordinator_took_in(files: Files, tmp_pa
     assert life(owner, "loud") == "running"
     third = jobs(state, files, follows=True)
     third.join()
-    assert third.compiled("loud").schema.keys() == {"page"}
+    assert third.questions.compiled("loud").schema.keys() == {"page"}
     engine.close()
 
 
@@ -70,10 +70,10 @@ def test_an_engine_that_follows_and_then_leads_has_the_code(files: Files, tmp_pa
     taken = leader.commands
     follower = jobs(state, files)
     follower.start(follows=True)
-    follower.open(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, taken)
     create(leader, "loud", files.write(LOUD))
     follower.follow_commands(leader.commands)
-    assert "loud" in follower.plan(leader.commands).outputs
+    assert "loud" in follower.epochs.plan(leader.commands).outputs
     engine.close()
     follower.lead(leader.commands)
     assert life(follower, "loud") == "running"
@@ -94,7 +94,7 @@ def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: 
     def submit(number: int) -> None:
         ready.wait()
         try:
-            outcomes.append(both[number].submit(requests[number])[0].says.split(";")[0])
+            outcomes.append(both[number].submit(requests[number])[0].message.split(";")[0])
         except PenstockError as error:
             outcomes.append(error.condition)
 
@@ -167,13 +167,13 @@ def test_code_that_was_removed_while_its_command_was_written_is_there_again(
 ) -> None:
     owner = jobs(tmp_path / "state", files)
     engine = InlineEngine(owner, tmp_path / "state")
-    append = owner._known.log.append
+    append = owner._intake.history.log.append
 
     def folded_before(*arguments: object) -> int | None:
         CodeStore(tmp_path / "state").keep_only([], grace_seconds=0)
         return append(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(owner._known.log, "append", folded_before)
+    monkeypatch.setattr(owner._intake.history.log, "append", folded_before)
     create(owner, "loud", files.write(LOUD))
     assert CodeStore(tmp_path / "state").has(next(iter(owner.catalogue.code)))
     engine.close()

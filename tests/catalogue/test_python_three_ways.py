@@ -50,7 +50,7 @@ class Case:
             deployed(
                 jobs, self._files.write(OTHERS.format(out=str(self.out)), f"{self.state.parent.name}.py")
             )
-            jobs.say(SQL.format(out=self.out))
+            jobs.execute(SQL.format(out=self.out))
 
     def coming(self, tag: str, key: str = "user") -> Path:
         return self._files.write(COMING.format(tag=tag, key=key), "coming.py")
@@ -124,9 +124,9 @@ def comings(case: Case) -> dict[int, Callable[[Program], Any]]:
         2: lambda jobs: create(jobs, "coming", case.coming("one")),
         4: lambda jobs: alter(jobs, "coming", case.coming("two")),
         6: lambda jobs: alter(jobs, "coming", case.coming("three", "page"), rebuild=True),
-        7: lambda jobs: jobs.say("PAUSE JOB coming"),
-        8: lambda jobs: jobs.say("RESUME JOB coming"),
-        9: lambda jobs: jobs.say("DROP JOB coming"),
+        7: lambda jobs: jobs.execute("PAUSE JOB coming"),
+        8: lambda jobs: jobs.execute("RESUME JOB coming"),
+        9: lambda jobs: jobs.execute("DROP JOB coming"),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.catalogue.snapshot import packed, unpacked
+from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
 from penstock.epoch.recovery import RecoveryOutcome
 from penstock.errors import UserError
 from tests.catalogue import kit, recovering
@@ -99,14 +99,14 @@ def test_the_precise_ones_have_everything_wherever_it_dies(step: str, straight: 
 def test_a_jobs_recovery_can_be_changed(straight: Told, tmp_path: Path) -> None:
     with kit.running(tmp_path, clicks(), BEGIN, epoch_units=UNITS, checkpoint_every=4) as (jobs, engine):
         engine.step()
-        (answer,) = jobs.say("ALTER JOB holes SET RECOVERY precise")
-        assert "when the engine comes back: nothing is lost or repeated" in answer.says
-        jobs.say("ALTER JOB exact SET RECOVERY rollback; ALTER JOB blank SET RECOVERY DEFAULT")
-        shown = {row["job"]: row["recovery"] for row in jobs.say("SHOW JOBS")[0].rows}
+        (answer,) = jobs.execute("ALTER JOB holes SET RECOVERY precise")
+        assert "when the engine recovers: nothing is lost or repeated" in answer.message
+        jobs.execute("ALTER JOB exact SET RECOVERY rollback; ALTER JOB blank SET RECOVERY DEFAULT")
+        shown = {row["job"]: row["recovery"] for row in jobs.execute("SHOW JOBS")[0].rows}
         assert shown["exact"] == "rollback"
         assert shown["blank"] is None
-        assert jobs.versions("holes")[-1][1].did == "recovery precise"
-        assert unpacked(packed(jobs.catalogue)) == jobs.catalogue
+        assert jobs.questions.versions("holes")[-1][1].did == "recovery precise"
+        assert decode_catalogue(encode_catalogue(jobs.catalogue)) == jobs.catalogue
         assert jobs.catalogue.jobs["holes"].version == 1, "nothing else of it has changed"
         engine.runner.checkpoint()
     lived(tmp_path, ("sliced", 8))
@@ -142,8 +142,8 @@ def test_what_is_no_recovery_is_refused_at_its_place(text: str, where: str, tmp_
     with kit.running(tmp_path, clicks(), BEGIN) as (jobs, _):
         before = jobs.commands
         with pytest.raises(UserError, match="BAD_SQL") as refused:
-            jobs.say(text)
+            jobs.execute(text)
         assert where in str(refused.value.where)
         with pytest.raises(UserError, match="UNKNOWN_JOB"):
-            jobs.say("ALTER JOB nobody SET RECOVERY gap")
+            jobs.execute("ALTER JOB nobody SET RECOVERY gap")
         assert jobs.commands == before

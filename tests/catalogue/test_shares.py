@@ -96,7 +96,7 @@ def test_a_job_that_burns_more_than_its_share_is_paused(step: str, tmp_path: Pat
         assert life(jobs, "slow") == "failed"
         rest = [report for report in (engine.step(), engine.step()) if report is not None]
         assert not any("slow" in report.rows for report in rest)
-        assert jobs.say("RESUME JOB slow")[0].state == "kept"
+        assert jobs.execute("RESUME JOB slow")[0].state == "kept"
         last = list(engine.steps())
         assert "slow" in kit.told(last)
     told = kit.told(reports + rest + last)

@@ -98,9 +98,9 @@ def test_three_applications_on_one_stream(tmp_path: Path) -> None:
                 wanted.append((product, other, times, clicks[max(known)][other]))
     assert sorted(told["sale_prediction"]) == sorted(wanted)
 
-    peers = jobs.route("product_bundling", {"product": "Angry Birds"})
+    peers = jobs.questions.send_message("product_bundling", {"product": "Angry Birds"})
     assert {row["product"] for row in peers} == {"Angry Birds"}
-    jobs.say("ALTER JOB sale_prediction SET $product = 'Chess'")
+    jobs.execute("ALTER JOB sale_prediction SET $product = 'Chess'")
     engine.close()
 
 
@@ -126,7 +126,7 @@ def test_a_job_answers_messages_and_asks_others(tmp_path: Path) -> None:
     assert bundles is not None
     peers = {other for product, other, _ in bundles.rows.rows() if product == "Angry Birds"}
     assert peers
-    assert jobs.route("sale_prediction", "Angry Birds") == sorted(peers)
+    assert jobs.questions.send_message("sale_prediction", "Angry Birds") == sorted(peers)
     for job, message, condition in (
         ("nobody", {}, "UNKNOWN_JOB"),
         ("micro_promotion", {"colour": "red"}, "UNKNOWN_COLUMN"),
@@ -134,7 +134,7 @@ def test_a_job_answers_messages_and_asks_others(tmp_path: Path) -> None:
         ("bought_together", {}, "MESSAGE_LOST"),
     ):
         with pytest.raises(UserError) as refusal:
-            jobs.route(job, message)
+            jobs.questions.send_message(job, message)
         assert refusal.value.condition == condition
     engine.close()
 
@@ -156,7 +156,7 @@ def test_a_hunt_zooms_in_on_a_campaign(tmp_path: Path) -> None:
     jobs = Program("spam", tmp_path / "state", begin=script("spam", tmp_path / "posts"))
     engine = InlineEngine(jobs, tmp_path / "state", epoch_units=6_000)
     assert engine.step() is not None
-    (answer,) = jobs.say("ALTER JOB campaign SET WHERE text LIKE '%win%' AND followers < 20")
+    (answer,) = jobs.execute("ALTER JOB campaign SET WHERE text LIKE '%win%' AND followers < 20")
     assert answer.state == "kept"
     list(engine.steps())
     last = jobs.ask("campaign")

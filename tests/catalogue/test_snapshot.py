@@ -17,7 +17,6 @@ from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import (
     AddJob,
     AddStream,
-    Answered,
     ChangeQuery,
     ChangeRecovery,
     Command,
@@ -26,16 +25,17 @@ from penstock.catalogue.command import (
     FlushJob,
     JobCommand,
     PauseJob,
-    RememberAnswers,
+    RememberReplies,
     RememberText,
     RemoveJob,
     RemoveStream,
+    Reply,
     ResumeJob,
     SinkCall,
 )
 from penstock.catalogue.command_log import CommandLog
 from penstock.catalogue.program import Program
-from penstock.catalogue.snapshot import packed, unpacked
+from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
 from penstock.errors import InternalError, UserError
 from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
@@ -66,9 +66,7 @@ def command(draw: random.Random) -> Command:
             RemoveJob(name),
             FailJob(name, draw.randrange(1, 4), "broken", draw.choice([None, draw.randrange(1, 9)]), anew),
             RememberText(name, text),
-            RememberAnswers(
-                name, text, (Answered("done", name, "kept", 7), Answered("2 jobs", question=True))
-            ),
+            RememberReplies(name, text, (Reply("done", name, "kept", 7), Reply("2 jobs", question=True))),
         ]
     )
 
@@ -76,7 +74,7 @@ def command(draw: random.Random) -> Command:
 def carried_out(catalogue: Catalogue, said: Command) -> Catalogue | None:
     """The catalogue after a command; None where it would not have been accepted."""
     known = said.name in (catalogue.jobs if isinstance(said, JobCommand) else catalogue.streams)
-    anyway = isinstance(said, RememberText | RememberAnswers | FailJob)
+    anyway = isinstance(said, RememberText | RememberReplies | FailJob)
     if not anyway and known == isinstance(said, AddStream | AddJob):
         return None
     try:
@@ -108,7 +106,7 @@ def test_a_snapshot_and_the_rest_give_what_all_entries_give(seed: int, cut: floa
             log.append(entry)
         number = round(cut * len(entries))
         log.fold(number, catalogues[number])
-        loaded = CommandLog(Path(folder)).loaded()
+        loaded = CommandLog(Path(folder)).load()
     assert (loaded.folded, loaded.entries) == (number, entries[number:])
     found = loaded.catalogue
     for entry in loaded.entries:
@@ -119,19 +117,19 @@ def test_a_snapshot_and_the_rest_give_what_all_entries_give(seed: int, cut: floa
 
 
 def test_a_changed_byte_is_found(tmp_path: Path) -> None:
-    whole = packed(Catalogue().after(AddStream("s", "é")))
+    whole = encode_catalogue(Catalogue().after(AddStream("s", "é")))
     for at in range(len(whole) - 1):
         torn = bytearray(whole)
         torn[at] ^= 1
         with pytest.raises(ValueError, match=r"."):
-            unpacked(bytes(torn))
+            decode_catalogue(bytes(torn))
     log = CommandLog(tmp_path)
     log.append([AddStream("s", "")])
     log.fold(1, Catalogue())
     path = tmp_path / "commands" / "000000001.snapshot"
     path.write_bytes(path.read_bytes().replace(b'"last":0', b'"last":1'))
     with pytest.raises(InternalError) as error:
-        CommandLog(tmp_path).loaded()
+        CommandLog(tmp_path).load()
     assert error.value.condition == "STATE_DAMAGED"
     assert "000000001.snapshot" in str(error.value)
 
@@ -156,7 +154,7 @@ def _run(state: Path, found: list[kit.Event], *, fold_after: int, restarts: bool
         try:
             while True:
                 if engine.next_epoch < 16:
-                    jobs.say(_said(engine.next_epoch))
+                    jobs.execute(_said(engine.next_epoch))
                 report = engine.step()
                 if report is None:
                     return {name: jobs.since(name, 0) for name in jobs.catalogue.jobs}, jobs.catalogue
@@ -230,7 +228,7 @@ def test_killed_before_all_folded_entries_are_removed(
             log.fold(6, catalogue)
     assert len(list((tmp_path / "commands").glob("*.json"))) == 8 - removed
     again = CommandLog(tmp_path)
-    loaded = again.loaded()
+    loaded = again.load()
     assert (loaded.folded, loaded.catalogue, len(loaded.entries)) == (6, catalogue, 2)
     assert again.append([]) == 9
     assert json.loads((tmp_path / "commands" / "000000009.json").read_bytes()) == []

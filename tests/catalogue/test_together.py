@@ -132,20 +132,20 @@ def test_jobs_that_come_and_go_do_not_disturb_the_others(seed: int) -> None:
             while True:
                 for name in come:
                     if name not in there and draw.random() < 0.2:
-                        jobs.say(f"CREATE JOB {name} AS {QUERIES[name]}")
+                        jobs.execute(f"CREATE JOB {name} AS {QUERIES[name]}")
                         there.add(name)
                     elif name in there and draw.random() < 0.2:
                         verb = draw.choice(["drop", "pause", "empty", "alter"])
                         life = jobs.catalogue.jobs[name].master.life
                         if verb == "drop":
-                            jobs.say(f"DROP JOB {name}")
+                            jobs.execute(f"DROP JOB {name}")
                             there.discard(name)
                         elif verb == "pause":
-                            jobs.say(f"{'RESUME' if life == 'paused' else 'PAUSE'} JOB {name}")
+                            jobs.execute(f"{'RESUME' if life == 'paused' else 'PAUSE'} JOB {name}")
                         elif verb == "empty":
-                            jobs.say(f"EMPTY JOB {name}")
+                            jobs.execute(f"EMPTY JOB {name}")
                         elif name != "read_errors":
-                            jobs.say(f"ALTER JOB {name} SET WHERE status = {draw.choice([200, 404])}")
+                            jobs.execute(f"ALTER JOB {name} SET WHERE status = {draw.choice([200, 404])}")
                 report = engine.step()
                 if report is None:
                     break

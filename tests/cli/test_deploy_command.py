@@ -84,7 +84,7 @@ def change_code_while_it_runs(start: Callable[..., Running], folder: Path, maste
     write(folder, APP, WORDS.replace("upper", "lower"))
     assert said(engine, "deploy", app) == [
         "altered job shouted; it needs no state",
-        "job counts is as it was; its state is kept",
+        "job counts is unchanged; its state is kept",
     ]
     engine.kill()
     write(folder, "this is no Python", "nor is this")

@@ -71,5 +71,5 @@ def test_a_coordinator_ends_with_the_state_it_followed(state: Path) -> None:
     facts = directory.claim("query", "any", None)
     host: Any = None  # where another follows the engine, nobody is told
     with pytest.raises(ExternalError, match="STATE_REPLACED"):
-        coordinator._follow(None, host, directory, f"not {facts['id']}", threading.Event())
+        coordinator._follow(None, host, directory, f"not {facts.id}", threading.Event())
     directory.release()

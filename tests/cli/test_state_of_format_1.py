@@ -34,7 +34,7 @@ def test_it_can_be_looked_at_and_checked(
     assert called("verify", place) == 0
     assert called("show", place) == 0
     assert "1-aggregation" in capsys.readouterr().out  # as it is on disk
-    assert StateDirectory(place).read_existing_facts()["format"] == 1
+    assert StateDirectory(place).read_existing_facts().format == 1
 
 
 def test_an_upgraded_one_goes_back_to_what_the_older_penstock_wrote(

@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.catalogue.results import Answer
+from penstock.catalogue.results import JobResult
 from penstock.client.result import Result
 from penstock.client.subscription import EventReader, ServerEvent
 from penstock.server.subscriptions import encode_event
@@ -41,14 +41,14 @@ FRAME = pl.DataFrame(
 
 
 def test_types_survive_json() -> None:
-    result = Result.from_json(json.loads(result_json("job", Answer(3, FRAME))))
+    result = Result.from_json(json.loads(result_json("job", JobResult(3, FRAME))))
     assert result is not None
     assert result.rows.schema == FRAME.schema
     assert result.rows.equals(FRAME)
 
 
 def test_no_rows_and_no_result() -> None:
-    result = Result.from_json(json.loads(result_json("job", Answer(3, FRAME[:0]))))
+    result = Result.from_json(json.loads(result_json("job", JobResult(3, FRAME[:0]))))
     assert result is not None
     assert result.rows.columns == FRAME.columns
     assert Result.from_json(json.loads(result_json("job", None))) is None

@@ -25,7 +25,7 @@ def scans(app: App | JobsApp, state: Path) -> Mapping[str, ScanPlan]:
     if isinstance(app, App):
         return compile_app(app).scans
     jobs = app.on(state)
-    return jobs.plan(jobs.commands).scans
+    return jobs.epochs.plan(jobs.commands).scans
 
 
 @pytest.mark.parametrize("name", Name)

@@ -152,7 +152,7 @@ def test_with_the_flag_unchanged_operators_keep_their_state_and_others_start_emp
 def test_what_was_dropped_is_written_down_and_the_flag_is_needed_once(app: App) -> None:
     app.run(gap="40s", drop_state=True)
     facts = StateDirectory(app.state).read_existing_facts()
-    assert [drop["states"] for drop in facts["dropped"]] == [[SESSIONS]]
+    assert [set(ids) for _, ids in facts.dropped] == [{SESSIONS}]
     finish(app)
     app.run(gap="40s")
     assert app.counts("totals") == 90
@@ -311,7 +311,7 @@ def opened(state: Path, *said: str, drop_state: bool = False) -> set[str]:
     stream = kit.clicks(kit.events(160), finished=False)
     with kit.running(state, stream, drop_state=drop_state) as (program, engine):
         for text in said:
-            program.say(text)
+            program.execute(text)
         assert list(engine.steps())
     return held(state)
 
@@ -340,7 +340,7 @@ def test_a_manifest_names_the_jobs_of_each_state(jobs: Path) -> None:
 def test_what_a_command_drops_is_no_loss(jobs: Path, said: str, left: int, at_once: bool) -> None:
     if not at_once:  # the command is known, but no epoch has taken it in
         with kit.running(jobs, kit.clicks(kit.events(120), finished=False)) as (program, _):
-            program.say(said)
+            program.execute(said)
     assert len(opened(jobs, *([said] if at_once else []))) == left
 
 
@@ -361,7 +361,7 @@ def test_the_gather_lets_no_state_of_a_living_job_go(jobs: Path, monkeypatch: py
     stream = kit.clicks(kit.events(160), finished=False)
     with kit.running(jobs, stream) as (program, engine):
         monkeypatch.setattr(planner, "_GROUP", "other-group-")
-        program._plans.clear()  # as if a plan came out otherwise for no reason that was told
+        program.epochs._plans.clear()  # as if a plan came out otherwise for no reason that was told
         with pytest.raises(InternalError) as found:
             list(engine.steps())
     assert found.value.condition == "PLAN_DROPS_STATE"

@@ -257,7 +257,7 @@ class Warmers:
 
 def carried_out(engine: InlineEngine, moves: Migrations, ticket: Future[MigrationResult]) -> MigrationResult:
     """Let boundaries pass until a move is done or given up."""
-    plan = engine._program.plan(0)
+    plan = engine._program.epochs.plan(0)
     for _ in range(20):
         moves.start_epoch(engine.next_epoch, plan, engine.runner.manifest)
         if moves._active is not None and moves._active.round is not None:

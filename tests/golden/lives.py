@@ -74,7 +74,7 @@ def live(
     try:
         while epochs is None or done < epochs:
             if text := (commands or {}).get(engine.next_epoch):
-                program.say(text)
+                program.execute(text)
             if owners := (moves or {}).get(engine.next_epoch):
                 engine.runner.remap(MapChange(_moved(engine.runner.maps, owners, _plan(program))))
             if engine.step() is None:
@@ -248,7 +248,7 @@ def _program(query: Query, state: Path, fold_after: int | None = None) -> Progra
 
 
 def _plan(program: Program) -> Plan:
-    return program.plan(program.commands)
+    return program.epochs.plan(program.commands)
 
 
 def _moved(maps: BucketMaps, owners: Mapping[int, int], plan: Plan) -> BucketMaps:

@@ -78,8 +78,8 @@ def test_versions_that_were_folded_are_one(state: Path) -> None:
         site.sql("PAUSE JOB pages")
         site.sql("RESUME JOB pages")
         program = site.running.host.program
-        program._fold_after = 0  # type: ignore[union-attr]
-        program.forget_commands_before(program.commands)
+        program._intake._fold_after = 0  # type: ignore[union-attr]
+        program.epochs.forget_commands_before(program.commands)
         site.sql("PAUSE JOB pages")
         found = site.get("/jobs/pages/versions")
         assert [(one["did"], one["version"], one["at"] is None) for one in found] == [

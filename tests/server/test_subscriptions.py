@@ -150,7 +150,7 @@ def test_results_that_are_no_longer_retained_are_reported_and_not_skipped(
     monkeypatch.setattr(Results, "__init__", few)
     with kit.site(state, kit.ALL) as site:
         site.epochs(30)
-        kept_from = site.running.host.program.kept_from
+        kept_from = site.running.host.program.questions.retained_from
         assert 0 < kept_from <= 21
         gone = site.http.get("/jobs/seen/events?since=2")
         assert (gone.status_code, gone.json()["condition"]) == (410, "RESULTS_GONE")

@@ -89,7 +89,7 @@ def test_a_second_claim_in_one_process_is_refused_until_the_first_is_released(fo
     first.release()
     first.release()
     second = StateDirectory(folder)
-    assert second.claim("query", "a summary")["format"] == FORMAT
+    assert second.claim("query", "a summary").format == FORMAT
     second.release()
 
 

@@ -97,7 +97,7 @@ def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path
     for attempt in (
         lambda: old.records.write(0, RECORD),
         lambda: old.manifests.commit(Manifest(epoch=0)),
-        lambda: old.write_facts({"format": 1}),
+        lambda: old.update_facts(buckets=7),
     ):
         with pytest.raises(ExternalError) as refused:
             attempt()

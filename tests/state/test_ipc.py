@@ -15,7 +15,7 @@ TOGETHER = """
 import faulthandler, threading, time
 import polars as pl
 from penstock.server.wire import result_json, rows_arrow
-from penstock.catalogue.results import Answer, _packed
+from penstock.catalogue.results import JobResult, _encode_rows
 from penstock.state.ipc import dense_stream_bytes, stream_bytes
 
 rows = pl.DataFrame({"user": ["a"] * 5, "count": range(5)})
@@ -24,8 +24,8 @@ write = {
     "lz4": lambda: dense_stream_bytes(rows, "lz4"),
     "stream_bytes": lambda: stream_bytes(rows),
     "rows_arrow": lambda: rows_arrow(rows),
-    "result_json": lambda: result_json("j", Answer(1, rows)),
-    "packed": lambda: _packed({"j": rows}, {}),
+    "result_json": lambda: result_json("j", JobResult(1, rows)),
+    "packed": lambda: _encode_rows({"j": rows}, {}),
 }[WAY]
 write()
 faulthandler.dump_traceback_later(20, exit=True)

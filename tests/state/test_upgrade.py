@@ -48,7 +48,7 @@ def contents(place: Path) -> dict[str, bytes]:
 def test_it_says_the_new_format_and_fingerprint_and_remembers_the_rest(old: Path) -> None:
     taken(old).release()
     facts = StateDirectory(old).read_existing_facts()
-    assert facts == {**FACTS, "format": FORMAT, "query": NOW}
+    assert facts.to_json() == {**FACTS, "format": FORMAT, "query": NOW}
 
 
 def test_penstock_json_and_the_newest_manifest_are_backed_up(old: Path) -> None:
@@ -87,7 +87,7 @@ def test_once_upgraded_the_former_fingerprint_opens_nothing(old: Path) -> None:
 
 
 def test_who_reads_reads_both_formats(old: Path) -> None:
-    assert StateDirectory(old).read_existing_facts()["format"] == 1
+    assert StateDirectory(old).read_existing_facts().format == 1
     assert find_problems(StateDirectory(old), 7) == []
     assert not (old / BACKUP).exists()  # to look changes nothing
     taken(old).release()
@@ -106,7 +106,7 @@ def test_an_engine_that_was_replaced_upgrades_nothing(old: Path, monkeypatch: py
     with pytest.raises(ExternalError) as refused:
         state.claim(NOW, SUMMARY, 3, former=FORMER)
     assert refused.value.condition == "FENCED"
-    assert StateDirectory(old).read_existing_facts() == FACTS
+    assert StateDirectory(old).read_existing_facts().to_json() == FACTS
 
 
 #: files that an upgrade puts in place, each from a draft
@@ -126,10 +126,10 @@ def test_an_upgrade_that_is_killed_is_done_by_the_next_engine(old: Path, step: i
     _, status = os.waitpid(child, 0)
     assert os.WEXITSTATUS(status) == 9
     facts = StateDirectory(old).read_existing_facts()
-    assert facts["format"] == (FORMAT if (step, after) == (STEPS - 1, True) else 1)
+    assert facts.format == (FORMAT if (step, after) == (STEPS - 1, True) else 1)
     assert StateDirectory(old).manifests.latest().epoch == 7
     taken(old).release()
-    assert StateDirectory(old).read_existing_facts() == {**FACTS, "format": FORMAT, "query": NOW}
+    assert StateDirectory(old).read_existing_facts().to_json() == {**FACTS, "format": FORMAT, "query": NOW}
     for name in ("penstock.json", "manifests/000000000007.json"):
         assert (old / BACKUP / name).read_bytes() == before[name]
 

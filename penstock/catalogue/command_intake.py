@@ -1,0 +1,238 @@
+"""Accept commands: from statements, from requests with code, from other processes, and decisions of the engine.
+
+Guarantees: the statements of one request are accepted together or not at all, and what is accepted is on disk. Each
+command is checked against all commands before it, also those that other processes accepted. A request that is sent
+again is executed once.
+
+What parses SQL is loaded with the first statement: it takes a while, which an engine of an app alone is spared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.catalogue.acceptance import Acceptance
+from penstock.catalogue.broken_jobs import affected_jobs, fail_command, find_broken_jobs
+from penstock.catalogue.catalogue import Catalogue, code_digests, names_in
+from penstock.catalogue.code import CodeBundle
+from penstock.catalogue.code_library import CodeLibrary
+from penstock.catalogue.code_requests import CodeRequest, request_text
+from penstock.catalogue.code_store import CodeStore
+from penstock.catalogue.command import Command, RemoveJob, Reply
+from penstock.catalogue.command_history import CommandHistory
+from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
+from penstock.catalogue.open_sinks import OpenSinks
+from penstock.catalogue.repeated_requests import find_replies, remember_replies
+from penstock.catalogue.results import Results
+from penstock.errors import PenstockError
+from penstock.state.generation import FencedDirectory
+
+if TYPE_CHECKING:
+    from penstock.catalogue.script import Script
+    from penstock.catalogue.statement_checker import StatementChecker
+
+
+class CommandIntake:
+    """Checks commands, appends them to the log and opens what they need. All methods may be called by any thread.
+
+    `runs_epochs`: this process executes the jobs, or takes over from one that does; `shared`: other processes accept
+    commands too.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        history: CommandHistory,
+        given: PythonDeclarations,
+        results: Results,
+        *,
+        max_jobs: int,
+        fold_after: int,
+        runs_epochs: bool,
+        shared: bool,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.history, self.shared = history, shared
+        self._code = CodeStore(state)
+        self.builder = JobBuilder(given, CodeLibrary(self._code))
+        self.sinks = OpenSinks(self.builder)
+        self._given, self._results, self._max_jobs = given, results, max_jobs
+        self._fold_after, self._runs_epochs = fold_after, runs_epochs
+        #: whether this process decides; an engine that follows does not
+        self.leads = True
+        #: where the engine's decisions are written; until an engine claims it, any process may write
+        self.fenced_directory = FencedDirectory(state / "generations")
+
+    @cached_property
+    def checker(self) -> StatementChecker:
+        from penstock.catalogue.statement_checker import StatementChecker
+
+        return StatementChecker(self.builder, self._given, self._max_jobs)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue after all commands so far."""
+        with self.lock:
+            self.read_new()
+            return self.history.latest
+
+    @property
+    def count(self) -> int:
+        """How many commands there are."""
+        with self.lock:
+            self.read_new()
+            return self.history.count
+
+    # -- statements and code ---------------------------------------------------------------------
+
+    def execute(self, text: str, request: str | None = None) -> list[Reply]:
+        """Accept statements, all or none, and reply to each. Sent again under the same `request`, they get the same
+        replies and change nothing."""
+        script = parse_script(text)
+        return self._accept(
+            lambda now: self._once(request, text, now, lambda: self.checker.check_statements(script, now))
+        )
+
+    def check(self, text: str) -> list[Reply]:
+        """The replies that statements would get; nothing changes."""
+        script = parse_script(text)
+        with self.lock:
+            return self.checker.check_statements(script, self.catalogue).replies
+
+    def execute_initial(self, script: Script, fenced_directory: FencedDirectory | None = None) -> list[Reply]:
+        """Accept the text that a program starts with."""
+        return self._accept(
+            lambda now: self.checker.check_initial(script, now, first=not self.history.count),
+            fenced_directory,
+        )
+
+    def submit(self, request: CodeRequest, name: str | None = None, *, check: bool = False) -> list[Reply]:
+        """Create or alter a job from a file, or deploy all jobs of a file. Its code is on disk before the reply. Sent
+        again under the same `name`, it gets the same replies. With `check` nothing changes."""
+        with self.builder.library.with_candidate(request.code):
+            self.checker.code_requests.prepare(request)  # executes the user's code, so without the lock
+
+            def propose(now: Catalogue) -> Acceptance:
+                return self._once(
+                    name, request_text(request), now, lambda: self.checker.check_code_request(request, now)
+                )
+
+            if check:
+                with self.lock:
+                    return propose(self.catalogue).replies
+            return self._accept(propose, code=request.code)
+
+    def decide(self, commands: Callable[[Catalogue], Sequence[Command]]) -> None:
+        """Accept commands that the leading engine decides; FENCED if another engine leads by now."""
+        self._accept(lambda now: Acceptance(now).note_all(commands(now)), self.fenced_directory)
+
+    def _once(
+        self, request: str | None, text: str, now: Catalogue, check: Callable[[], Acceptance]
+    ) -> Acceptance:
+        """Check what a request asks for, or return the replies it got the first time."""
+        earlier = None if request is None else find_replies(request, text, now)
+        if earlier is not None:
+            return earlier
+        acceptance = check()
+        if request is not None and acceptance.commands:
+            number = self.history.count + 1
+            acceptance.note(remember_replies(request, text, acceptance.replies, number))
+        return acceptance
+
+    def _accept(
+        self,
+        propose: Callable[[Catalogue], Acceptance],
+        fenced_directory: FencedDirectory | None = None,
+        code: CodeBundle | None = None,
+    ) -> list[Reply]:
+        """Append what `propose` accepts, given the newest catalogue; repeat where another process was first. Code is
+        stored before the commands that need it."""
+        with self.lock:
+            while True:
+                acceptance = propose(self.catalogue)
+                if not acceptance.commands:
+                    return acceptance.replies
+                # where another process may be first, nothing is opened before the commands are in the log
+                shared = self.shared or self.checker.manager_of is not None
+                affected = affected_jobs(acceptance.commands, acceptance.catalogue)
+                self.sinks.prepare(acceptance.catalogue, affected, opens=not shared)
+                stored = (
+                    code if code is not None and code.digest in code_digests(acceptance.commands) else None
+                )
+                if stored is not None:
+                    self._code.put(stored, fenced_directory)
+                number = self.history.log.append(acceptance.commands, fenced_directory)
+                if number is not None:
+                    if stored is not None:
+                        # an engine that did not know of the command may have removed it
+                        self._code.put(stored, fenced_directory)
+                    self._add([acceptance.commands], acceptance.catalogue)
+                    if shared:
+                        self._open_named(acceptance.commands)
+                    return [reply.with_number(number) for reply in acceptance.replies]
+
+    # -- commands of other processes -------------------------------------------------------------
+
+    def read_new(self) -> None:
+        """Read what other processes have appended to the log."""
+        entries = self.history.log.news()
+        if entries is None:
+            self.history.load(owned=False)
+        elif entries:
+            self._add(entries)
+            self._open_named([command for entry in entries for command in entry])
+
+    def open_jobs(self, names: Collection[str]) -> None:
+        """Open jobs; those that cannot be built, or not opened, fail alone."""
+        if not names:
+            return
+        now = self.history.latest
+        broken = find_broken_jobs(self.builder, now)
+        failures = [fail_command(now.jobs[name], error) for name, error in broken.items()]
+        for name in (set(names) & now.jobs.keys()) - broken.keys():
+            try:
+                self.sinks.open(now, [name])
+            except PenstockError as error:
+                failures.append(fail_command(now.jobs[name], error))
+        if failures:
+            self.decide(lambda latest: failures)
+
+    def _open_named(self, commands: Sequence[Command]) -> None:
+        if self.sinks.is_started and self.leads:
+            self.open_jobs(names_in(commands))
+
+    def _add(self, entries: Sequence[Sequence[Command]], after: Catalogue | None = None) -> None:
+        drops = any(isinstance(command, RemoveJob) for entry in entries for command in entry)
+        before = {entry.result_key for entry in self.history.latest.jobs.values()} if drops else set()
+        self.history.add(entries, after)
+        now = self.history.latest
+        for key in before - {entry.result_key for entry in now.jobs.values()} if drops else ():
+            self._results.forget(key)
+        if not self._runs_epochs and len(self.history.entries) > self._fold_after:
+            self.history.forget(self.history.count)  # a process without epochs repeats none
+
+    # -- folding ---------------------------------------------------------------------------------
+
+    def fold(self, commands: int) -> None:
+        """Replace the first so many commands by their catalogue, once they are enough."""
+        history = self.history
+        if commands - history.folded <= self._fold_after:
+            return
+        if self.leads:
+            history.log.fold(commands, history.after(commands))
+        history.forget(commands)
+        needed = history.needed_code()
+        if self.leads:
+            self._code.keep_only(needed)
+        self.builder.library.unload_unused(needed)
+
+
+def parse_script(text: str, file: str | None = None) -> Script:
+    """The statements of a text."""
+    from penstock.catalogue.script import read_script
+
+    return read_script(text, file)

@@ -1,0 +1,235 @@
+"""The jobs as an engine's epochs execute them: the plan of an epoch, the jobs that fail in it, and its results.
+
+Guarantees: an epoch executes the commands that its offsets name, in a repeated epoch too. A job that failed is left out
+of the epoch in which it failed, and that is recorded. An engine that follows another decides nothing itself: the leader
+decides which commands an epoch executes and which jobs fail in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import polars as pl
+
+from penstock.catalogue.broken_jobs import fail_command, find_broken_jobs
+from penstock.catalogue.catalogue import JobEntry
+from penstock.catalogue.command import FlushJob
+from penstock.catalogue.command_intake import CommandIntake
+from penstock.catalogue.epoch_failures import Failures
+from penstock.catalogue.job_builder import PythonDeclarations
+from penstock.catalogue.planner import PlannedJob, plan_epoch
+from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, reset_commands
+from penstock.catalogue.results import Results, cast_to_schema
+from penstock.errors import ExternalError, PenstockError
+from penstock.query.physical import Plan
+from penstock.state.ipc import stream_bytes
+from penstock.state.manifest import Manifest
+
+_CACHED_PLANS = 8
+#: how often an engine that follows tries an epoch in which jobs fail that did not fail at the leader
+_TRIES = 3
+
+
+class JobEpochs:
+    """What the epochs of one engine need of a program. `keeps`: whether the results of a job are kept."""
+
+    def __init__(
+        self,
+        name: str,
+        intake: CommandIntake,
+        given: PythonDeclarations,
+        results: Results,
+        failures: Failures,
+        keeps: Callable[[JobEntry], bool],
+    ) -> None:
+        self._name, self._intake, self._given = name, intake, given
+        self._results, self._failures, self._keeps = results, failures, keeps
+        self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
+        #: from so many commands on, every job of the catalogue can be built or is known to have failed
+        self._verified_from = 0
+        #: the epoch in which jobs fail here that did not fail at the leader, and how often it was tried
+        self._diverging, self._tries = -1, 0
+
+    def mark_verified(self, commands: int) -> None:
+        """After so many commands, every job can be built or has failed: the text that the program starts with was
+        checked."""
+        self._verified_from = commands
+
+    def isolates_failures(self, commands: int) -> bool:
+        """Whether a job of the catalogue after so many commands may fail alone. An error in the code of the app that an
+        engine started with ends the engine."""
+        if self._given.app is None:
+            return True
+        history = self._intake.history
+        with self._intake.lock:
+            if commands > history.count:
+                self._intake.read_new()
+            if commands > history.count:  # commands that this engine cannot see yet
+                return True
+            return any(not entry.in_app_plan or entry.code for entry in history.after(commands).jobs.values())
+
+    # -- plans -----------------------------------------------------------------------------------
+
+    def plan(
+        self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
+    ) -> Plan:
+        """The plan once the commands up to this number are executed; `without` jobs that have failed, each with whether
+        its state is dropped too. `resting` outputs get no events for state of their own; `Plan.idle_outputs` names
+        those that have any. Other outputs do not notice."""
+        with self._intake.lock:
+            key = commands, frozenset((without or {}).items()), frozenset(resting)
+            if key not in self._plans:
+                self._plans[key] = self._make_plan(commands, without or {}, resting)
+                for old in list(self._plans)[:-_CACHED_PLANS]:
+                    del self._plans[old]
+            return self._plans[key]
+
+    def _make_plan(self, commands: int, without: Mapping[int, bool], resting: Collection[str]) -> Plan:
+        catalogue, builder = self._intake.history.after(commands), self._intake.builder
+        present = {
+            name: entry
+            for name, entry in catalogue.jobs.items()
+            if not without.get(entry.number, entry.left_out)
+        }
+        in_app = [entry for entry in present.values() if entry.in_app_plan and entry.code is None]
+        jobs = [
+            PlannedJob(
+                builder.job(name, catalogue),
+                "failed" if entry.number in without else entry.master.life,
+                builder.sinks(entry),
+                entry.recovery,
+            )
+            for name, entry in present.items()
+            if not entry.in_app_plan or entry.code is not None
+        ]
+        return plan_epoch(self._name, jobs, resting, self._given.app, in_app)
+
+    def flushed_jobs(self, after: int, through: int) -> frozenset[int]:
+        """The numbers of the jobs that commands flush, after one command and up to another."""
+        if after == through:
+            return frozenset()
+        history = self._intake.history
+        names = [one.name for one in history.between(after, through) if isinstance(one, FlushJob)]
+        if not names:
+            return frozenset()
+        jobs = history.after(through).jobs
+        return frozenset(jobs[name].number for name in names if name in jobs)
+
+    def previous_rows(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
+        """What jobs emitted in the epoch before this one, where other jobs of the plan read it (Arrow)."""
+        found: dict[str, bytes] = {}
+        if plan.jobs is None or not plan.jobs.previous:
+            return found
+        with self._intake.lock:
+            jobs = self._intake.history.after(commands).jobs
+        for job, columns in plan.jobs.previous.items():
+            rows = self._results.of(jobs[job].result_key, epoch - 1) if job in jobs else None
+            if rows is not None:
+                found[job] = stream_bytes(cast_to_schema(rows, columns)).to_pybytes()
+        return found
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        """The jobs without which an epoch is executed, and of each whether its state is dropped too: where it failed
+        even without events, or cannot be built any more."""
+        with self._intake.lock:
+            if commands < self._verified_from:  # the epoch started before a restart
+                catalogue = self._intake.history.after(commands)
+                broken = find_broken_jobs(self._intake.builder, catalogue)
+                errors = {catalogue.jobs[name].number: error for name, error in broken.items()}
+                known = self._failures.of(epoch)
+                unknown = {number: error for number, error in errors.items() if not known.get(number)}
+                if unknown:
+                    self._fail(epoch, commands, unknown, lost=unknown)
+        return self._failures.of(epoch)
+
+    def record_failures(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        """Record for good that jobs failed in an epoch, before it is executed without them."""
+        with self._intake.lock:
+            if not self._intake.leads:
+                self._count_divergence(epoch, next(iter(errors.values())))
+                return
+            jobs = self._intake.history.after(commands).jobs
+            lives = {entry.number: entry.master.life for entry in jobs.values()}
+            known = self._failures.of(epoch)
+            # it got no events and failed all the same: time alone breaks its state
+            lost = [number for number in errors if number in known or lives.get(number) != "running"]
+            self._fail(epoch, commands, errors, lost)
+
+    def _count_divergence(self, epoch: int, error: PenstockError) -> None:
+        """The leader committed the epoch with jobs that fail here: try it once more, or give up."""
+        self._tries = self._tries + 1 if self._diverging == epoch else 1
+        self._diverging = epoch
+        if self._tries >= _TRIES:
+            raise diverging_error(f"fails in epoch {epoch} here", error) from error
+
+    def pause_jobs(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        """Stop jobs of the catalogue after so many commands, from a later epoch on."""
+        if self._intake.leads:
+            self._decide_failed(commands, errors)
+
+    def _fail(
+        self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
+    ) -> None:
+        # in this order: killed in between, the epoch is decided again; otherwise the job's failure would get lost
+        self._decide_failed(commands, errors, lost)
+        self._failures.put(self._intake.fenced_directory, epoch, errors, lost)
+
+    def _decide_failed(
+        self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()
+    ) -> None:
+        with self._intake.lock:
+            jobs = self._intake.history.after(commands).jobs.values()
+            failures = [
+                fail_command(entry, errors[entry.number], entry.number in lost)
+                for entry in jobs
+                if entry.number in errors
+            ]
+            self._intake.decide(lambda now: failures)
+
+    # -- state and results -----------------------------------------------------------------------
+
+    def drop_state(
+        self, commands: int, plan: Plan, outputs: Collection[str], manifest: Manifest
+    ) -> tuple[Manifest, Mapping[str, int]]:
+        """Drop the own state of outputs of a plan: return the manifest without it for those that share the app's plan;
+        other jobs start empty from a later epoch on. And its bytes, where they are known."""
+        with self._intake.lock:
+            then = self._intake.history.after(commands)
+            in_app = {name for name in outputs if then.jobs[name].in_app_plan}
+            sizes: dict[str, int] = {}
+            if in_app:
+                assert self._given.app is not None
+                manifest, sizes = drop_state_in_app(self._given.app.plan, in_app, manifest)
+            if others := set(outputs) - in_app:
+                self._intake.decide(lambda now: reset_commands(others, then, now))
+            return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
+
+    def keep_results(
+        self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
+    ) -> None:
+        """Keep what an epoch emitted, after its sinks have it and before it is committed; `last`: how many of an
+        output's rows, at their end, are its latest result, where that is not all."""
+        with self._intake.lock:
+            jobs = self._intake.history.after(commands).jobs
+        kept = {name: frame for name, frame in rows.items() if self._keeps(jobs[name])}
+        counts = {jobs[name].result_key: count for name, count in last.items() if name in kept}
+        self._results.put(epoch, {jobs[name].result_key: frame for name, frame in kept.items()}, counts)
+
+    def forget_commands_before(self, commands: int) -> None:
+        """No epoch with fewer commands is executed or repeated any more."""
+        with self._intake.lock:
+            self._intake.fold(commands)
+
+
+def diverging_error(what: str, failure: Exception) -> ExternalError:
+    """The error that ends an engine which cannot follow its leader."""
+    return ExternalError(
+        "FOLLOWS_OTHERWISE",
+        f"a job {what}, unlike at the engine that leads",
+        detail=failure.text()
+        if isinstance(failure, PenstockError)
+        else f"{type(failure).__name__}: {failure}",
+        hint="The leader continues. Another engine is started and takes over its state.",
+    )
