@@ -1,7 +1,7 @@
-"""The jobs of a SQL text as agents reduce for them: which of a stream's events, and to what.
+"""Compile the jobs of a SQL text to the reduction that agents apply to a stream: which events they keep, and how they
+aggregate them.
 
-Receives the text that agents and engine share; hands the reduction of one of its streams. The text is compiled here,
-on the machine that uses it; nothing but text is shared.
+Agents and engine share nothing but the text. Each compiles it on its own machine.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.sql.statements import CreateJob, CreateStream
 
 
 def compile_reduction(text: str, stream: str, name: str = "reduced", *, sinks: bool = True) -> Reduction:
-    """What agents do of a stream for the jobs of a text. Without `sinks` the jobs lead nowhere."""
-    read = read_script(text)
-    given = PythonDeclarations({}, {}, {})
-    builder = JobBuilder(given)
-    checker = StatementChecker(builder, given, len(read.statements))
+    """The part of the jobs of a text that agents execute on a stream. `sinks`: build the sinks of the jobs too."""
+    parsed = read_script(text)
+    declarations = PythonDeclarations({}, {}, {})
+    builder = JobBuilder(declarations)
+    checker = StatementChecker(builder, declarations, len(parsed.statements))
     statements: list[CreateStream | CreateJob] = []
-    for statement in read.statements:
+    for statement in parsed.statements:
         if not isinstance(statement, CreateStream | CreateJob):
             raise UserError(
                 "NOT_REDUCIBLE",
@@ -35,9 +35,11 @@ def compile_reduction(text: str, stream: str, name: str = "reduced", *, sinks: b
                 hint="Leave out ALTER, DROP, SHOW and the like: such jobs do not change while they run.",
             )
         if isinstance(statement, CreateJob) and not sinks:
-            statement = _leading_nowhere(statement)
+            statement = replace(statement, sinks=())
         statements.append(statement)
-    catalogue = checker.check_initial(replace(read, statements=statements), Catalogue(), first=True).catalogue
+    catalogue = checker.check_initial(
+        replace(parsed, statements=statements), Catalogue(), first=True
+    ).catalogue
     outputs = []
     for job, entry in catalogue.jobs.items():
         node = builder.job(job, catalogue).node
@@ -46,29 +48,25 @@ def compile_reduction(text: str, stream: str, name: str = "reduced", *, sinks: b
         )
     if not outputs:
         raise UserError("NO_JOBS", "the text creates no job", hint="CREATE JOB name AS SELECT ....")
-    return plan_reduction(logical.App(name, tuple(outputs)), stream, _said(text, stream))
+    return plan_reduction(logical.App(name, tuple(outputs)), stream, _identity(text, stream))
 
 
 def compile_reducer(text: str, stream: str) -> Reducer:
-    """What an agent does with the lines of a stream."""
+    """The reducer of an agent for the lines of a stream."""
     return Reducer(compile_reduction(text, stream, sinks=False))
 
 
-def _leading_nowhere(statement: CreateJob) -> CreateJob:
-    return replace(statement, sinks=())
-
-
-def _said(text: str, stream: str) -> str:
-    """What the columns of partial answers depend on: the stream, where its log is aside, and the jobs."""
+def _identity(text: str, stream: str) -> str:
+    """What the columns of partial results depend on: the stream, apart from its log, and the jobs."""
     parts = [stream]
     for statement in parse(text):
         if isinstance(statement, CreateStream) and statement.name == stream:
-            about = (
+            definition = (
                 statement.format.name,
                 statement.format.arguments,
                 sorted(statement.format.options.items()),
             )
-            parts.append(repr((about, statement.time, statement.lateness)))
+            parts.append(repr((definition, statement.time, statement.lateness)))
         elif isinstance(statement, CreateJob):
             parts.append(f"{statement.name}: {statement.select.text} {sorted(statement.parameters.items())}")
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""The plan of an app, whose outputs are compiled together and share operators; and parts of it. Pure.
+"""Compile an app to one plan, in which outputs share operators, and take parts of that plan. Pure.
 
 An engine that starts with an app has its outputs as jobs in the catalogue. They share this plan as long as no command
 changes them: an output that is dropped, emptied or altered leaves it, and the others continue as before.
@@ -21,8 +21,8 @@ from penstock.query.logical import App, Output, Source, nodes_of
 from penstock.query.physical import Plan
 from penstock.query.steps import FilterStep
 
-#: before the steps of an edge, whose columns its rows still have
-_NOTHING = FilterStep(pl.lit(False), Origin("", 0))
+#: a step put before those of an edge: no row passes
+_PASS_NONE = FilterStep(pl.lit(False), Origin("", 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +42,16 @@ class AppPlan:
         return AppPlan(made.plan, outputs, streams)
 
     @cached_property
-    def _leads(self) -> Mapping[str, frozenset[str]]:
+    def _outputs_reached(self) -> Mapping[str, frozenset[str]]:
         return outputs_reached(self.plan)
 
     def owns_stages(self, output: str) -> bool:
         """Whether no other output needs the state that an output depends on."""
-        return all(found == {output} for found in self._leads.values() if output in found)
+        return all(outputs == {output} for outputs in self._outputs_reached.values() if output in outputs)
 
     def stages_of(self, output: str) -> list[str]:
         """The stages that an output depends on, in their order."""
-        return [stage for stage, found in self._leads.items() if output in found]
+        return [stage for stage, outputs in self._outputs_reached.items() if output in outputs]
 
     def level_of(self, output: str) -> int:
         """The level at which the rows of an output are made."""
@@ -97,8 +97,8 @@ def keep_outputs(plan: Plan, names: Collection[str]) -> Plan:
 
 
 def make_outputs_idle(plan: Plan, names: Collection[str]) -> Plan:
-    """The plan in which the stages that only these outputs need get no events. Where such an output is fed by what
-    others need too, its rows are made all the same: whoever delivers leaves them out, and can count them."""
+    """The plan in which the stages that only these outputs need get no events. An output that is fed by a shared stage
+    still gets rows: delivery leaves them out, and can count them."""
     own = stages_owned(plan, names)
     if not own:
         return plan
@@ -106,26 +106,31 @@ def make_outputs_idle(plan: Plan, names: Collection[str]) -> Plan:
         plan,
         idle_outputs=frozenset[str]().union(*own.values()),
         edges=tuple(
-            replace(edge, steps=(_NOTHING, *edge.steps)) if _rests(edge, own) else edge for edge in plan.edges
+            replace(edge, steps=(_PASS_NONE, *edge.steps)) if _leads_into(edge, own) else edge
+            for edge in plan.edges
         ),
     )
 
 
 def stages_owned(plan: Plan, outputs: Collection[str]) -> dict[str, frozenset[str]]:
     """The stages whose rows lead to none but these outputs, and to which of them."""
-    return {stage: found for stage, found in outputs_reached(plan).items() if found and found <= set(outputs)}
+    return {
+        stage: reached
+        for stage, reached in outputs_reached(plan).items()
+        if reached and reached <= set(outputs)
+    }
 
 
 def outputs_reached(plan: Plan) -> dict[str, frozenset[str]]:
     """The outputs to which the rows of each stage lead, however far away."""
-    found: dict[str, frozenset[str]] = dict.fromkeys(plan.stages, frozenset())
-    for _ in plan.stages:  # each turn takes it one stage further
+    reached: dict[str, frozenset[str]] = dict.fromkeys(plan.stages, frozenset())
+    for _ in plan.stages:  # each pass goes one stage further
         for edge in plan.edges:
             if edge.source.stage is not None:
                 output = edge.target.output
-                leads = frozenset({output}) if output is not None else found[edge.target.name]
-                found[edge.source.stage] |= leads
-    return found
+                leads = frozenset({output}) if output is not None else reached[edge.target.name]
+                reached[edge.source.stage] |= leads
+    return reached
 
 
 def rename_stages(plan: Plan, names: Mapping[str, str]) -> Plan:
@@ -143,7 +148,7 @@ def rename_stages(plan: Plan, names: Mapping[str, str]) -> Plan:
     return replace(plan, stages=stages, edges=tuple(map(renamed, plan.edges)))
 
 
-def _rests(edge: Edge, own: Collection[str]) -> bool:
+def _leads_into(edge: Edge, own: Collection[str]) -> bool:
     if edge.target.stage is None:
         return edge.source.stage in own
     return edge.target.stage in own and edge.source.stage not in own

@@ -1,7 +1,7 @@
 """Read a file of Python with the modules it imports from its own directory, as source text.
 
-Receives a path; returns the sources and a digest that names them. Nothing is executed: what a file imports is found in
-its syntax. Source, not pickles, is what a state directory keeps, because source survives versions of Python.
+A digest names the sources. Nothing is executed: what a file imports is found in its syntax. A state directory keeps
+source, not pickles, because source survives versions of Python.
 
 Guarantees: every file that is read belongs to the user of this process or to root, and nobody else can write it, nor
 exchange it or a directory on the way to it. The digest is the same wherever and whenever the same sources are read
@@ -27,8 +27,8 @@ from pathlib import Path, PurePosixPath
 from penstock.errors import ExternalError, UserError
 from penstock.origin import Origin
 
-#: what a file and its modules may be together
-MOST_BYTES = 8 << 20
+#: the size limit of a file with its modules
+MAX_BYTES = 8 << 20
 #: names that are imported from where they are installed, whatever lies beside the file
 _INSTALLED = frozenset({"penstock", *sys.builtin_module_names})
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -49,7 +49,7 @@ class CodeBundle:
 
     @cached_property
     def digest(self) -> str:
-        """What tells these sources from others."""
+        """The identity of these sources."""
         return hashlib.sha256(json.dumps([self.path, sorted(self.files.items())]).encode()).hexdigest()[:32]
 
     @cached_property
@@ -100,10 +100,10 @@ def read_bundle(file: Path) -> CodeBundle:
         name = missing.pop()
         source = _read_trusted(path.parent / name)
         size += len(source)
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise UserError(
                 "CODE_TOO_LARGE",
-                f"{path.name} and the modules it imports from {path.parent} have more than {MOST_BYTES:,} bytes",
+                f"{path.name} and the modules it imports from {path.parent} have more than {MAX_BYTES:,} bytes",
                 hint="Keep data out of them, and other programs out of the directory.",
             )
         files[name] = _decode(source, path.parent / name)
@@ -113,8 +113,8 @@ def read_bundle(file: Path) -> CodeBundle:
     return CodeBundle(str(path), files)
 
 
-def bundle_of(path: str, source: str) -> CodeBundle:
-    """The source of one file that was not read from this machine; it can import nothing beside it."""
+def bundle_source(path: str, source: str) -> CodeBundle:
+    """A bundle of source text that does not come from a file of this machine; it can import nothing beside it."""
     _parse(source, path)
     return CodeBundle(path, {PurePosixPath(path).name: source})
 
@@ -151,7 +151,7 @@ def _imports(tree: ast.Module, file: PurePosixPath) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             package = list(file.parent.parts)
             if node.level > len(package) + 1:
-                continue  # beyond the file's directory: Python says so when it is loaded
+                continue  # beyond the file's directory: loading it raises
             before = package[: len(package) - node.level + 1] if node.level else []
             parts = [*before, *(node.module.split(".") if node.module else [])]
             yield from _candidates(parts)
@@ -173,18 +173,18 @@ def _is_own(directory: Path, name: str) -> bool:
     return name.endswith("/__init__.py") or not (directory / package).is_file()
 
 
-# -- who can write it ----------------------------------------------------------------------------
+# -- who can write a file -------------------------------------------------------------------------
 
 
 def _read_trusted(path: Path) -> bytes:
-    """What a file holds; raises unless only the user of this process and root can change that."""
+    """The content of a file; raises unless only the user of this process and root can change it."""
     real = os.path.realpath(path)
     try:
         with open(real, "rb") as file:
             check_trusted(real, os.fstat(file.fileno()))
             for directory in Path(real).parents:
                 check_trusted(str(directory), os.stat(directory))
-            return file.read(MOST_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as failure:
         raise ExternalError(
             "APP_FILE_UNREADABLE",

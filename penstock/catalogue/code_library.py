@@ -1,10 +1,9 @@
-"""The queries in the code of jobs: from a reference to code to the output, stream or functions that it means.
+"""Find queries in the code of jobs: the output, stream or functions that a reference to code names.
 
-Receives references of a catalogue, and bundles that are about to become jobs; returns what their files define. A file
-is executed, and a function that returns a query called, once for each version.
+A file is executed, and a function that returns a query is called, once for each version.
 
-Guarantees: what a reference means depends on the source that is kept under its digest, not on the file as it is now.
-On failure: `UserError` with the user's line; `InternalError` STATE_DAMAGED where the kept source is not whole.
+Guarantees: what a reference names depends on the source that is stored under its digest, not on the file as it is now.
+On failure: `UserError` with the user's line; `InternalError` STATE_DAMAGED where the stored source is damaged.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.catalogue.code import CodeBundle
-from penstock.catalogue.code_loader import load_bundle, raised_in, unload_bundle
+from penstock.catalogue.code_loader import describe_failure, load_bundle, unload_bundle
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import CodeReference
 from penstock.catalogue.jobs_declaration import JobsDeclaration
@@ -39,28 +38,28 @@ class CodeLibrary:
     def __init__(self, store: CodeStore) -> None:
         self.store = store
         self._lock = threading.RLock()
-        #: bundles that are looked at, kept or not, and by how many
+        #: bundles that requests try, stored or not, and how many requests try each
         self._candidates: dict[str, CodeBundle] = {}
-        self._looked_at: Counter[str] = Counter()
+        self._candidate_uses: Counter[str] = Counter()
         self._bundles: dict[str, CodeBundle] = {}
         self._values: dict[tuple[str, str], Any] = {}
 
     @contextlib.contextmanager
-    def considering(self, bundle: CodeBundle) -> Iterator[None]:
-        """While this lasts, references may mean a bundle that is not kept, perhaps never will be."""
+    def with_candidate(self, bundle: CodeBundle) -> Iterator[None]:
+        """In this context, references may name a bundle that is not stored, and perhaps never will be."""
         with self._lock:
             self._candidates[bundle.digest] = bundle
-            self._looked_at[bundle.digest] += 1
+            self._candidate_uses[bundle.digest] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._looked_at[bundle.digest] -= 1
-                last = not self._looked_at[bundle.digest]
+                self._candidate_uses[bundle.digest] -= 1
+                last = not self._candidate_uses[bundle.digest]
                 if last:
-                    del self._candidates[bundle.digest], self._looked_at[bundle.digest]
+                    del self._candidates[bundle.digest], self._candidate_uses[bundle.digest]
                 if last and not self.store.has(bundle.digest):
-                    self.forget(self._bundles.keys() - {bundle.digest})
+                    self.unload_unused(self._bundles.keys() - {bundle.digest})
 
     def module(self, digest: str) -> ModuleType:
         """The module of a bundle's file."""
@@ -70,14 +69,14 @@ class CodeLibrary:
     def output(self, reference: CodeReference, job: str) -> Output:
         """The query of a job, under the job's name; raises NOT_A_QUERY if there is none."""
         value = self._value(reference)
-        found = _query_named(value, job)
-        if isinstance(found, Output):
-            return replace(found, name=job)
-        if isinstance(found, Rows):
-            at = Origin(self._shown(reference), 0)
-            return Output(job, require_stream(found, at, f"the job {job}").node, (), at)
+        query = _find_query(value, job)
+        if isinstance(query, Output):
+            return replace(query, name=job)
+        if isinstance(query, Rows):
+            at = Origin(self._shown_path(reference), 0)
+            return Output(job, require_stream(query, at, f"the job {job}").node, (), at)
         if isinstance(value, App | JobsDeclaration):
-            names = _names_in(value)
+            names = _query_names(value)
             near = get_close_matches(job, names, 1)
             raise self._not_a_query(
                 reference,
@@ -95,12 +94,12 @@ class CodeLibrary:
         value = self._value(reference)
         if isinstance(value, JobsDeclaration) and name in value.streams:
             return value.streams[name]
-        for output in _outputs_in(value):
-            for source in sources_of(output):
+        for output in _outputs_of(value):
+            for source in input_sources(output):
                 if source.stream.name == name:
                     return Stream(source)
         raise self._not_a_query(
-            reference, f"{reference.attribute} reads no stream {name}", "It did when it was kept."
+            reference, f"{reference.attribute} reads no stream {name}", "It did when the job was created."
         )
 
     def functions(self, reference: CodeReference | None) -> Mapping[str, UserFunction]:
@@ -118,8 +117,8 @@ class CodeLibrary:
                 found[name] = value
         return found
 
-    def forget(self, needed: Collection[str]) -> None:
-        """Unload all code but this."""
+    def unload_unused(self, needed: Collection[str]) -> None:
+        """Unload all code except this."""
         with self._lock:
             for digest in [one for one in self._bundles if one not in needed]:
                 if digest not in self._candidates:
@@ -134,7 +133,7 @@ class CodeLibrary:
             return found
 
     def _value(self, reference: CodeReference) -> Any:
-        """What an attribute of a file is; of a function, what it returns."""
+        """The value of an attribute of a file; of a function, what it returns."""
         key = reference.digest, reference.attribute
         with self._lock:
             if key in self._values:
@@ -146,18 +145,18 @@ class CodeLibrary:
                 raise UserError(
                     "NO_SUCH_QUERY",
                     f"{reference.file} has no {reference.attribute}",
-                    where=str(Origin(self._shown(reference), 0)),
+                    where=str(Origin(self._shown_path(reference), 0)),
                     hint=f"Did you mean {near[0]}?" if near else "Name what the file calls the query.",
                 )
             value = getattr(value, name)
         if inspect.isfunction(value) or inspect.ismethod(value) or inspect.isbuiltin(value):
-            value = self._called(reference, value)
+            value = self._call(reference, value)
         with self._lock:
             return self._values.setdefault(key, value)
 
-    def _called(self, reference: CodeReference, function: Any) -> Any:
+    def _call(self, reference: CodeReference, function: Any) -> Any:
         code = getattr(function, "__code__", None)
-        at = Origin(self._shown(reference), code.co_firstlineno if code is not None else 0)
+        at = Origin(self._shown_path(reference), code.co_firstlineno if code is not None else 0)
         try:
             inspect.signature(function).bind()
         except (TypeError, ValueError) as failure:
@@ -174,27 +173,30 @@ class CodeLibrary:
             raise
         except (Exception, SystemExit) as failure:
             bundle, place = self._bundle(reference.digest), self.store.place(reference.digest)
-            raise raised_in(
+            raise describe_failure(
                 bundle, place, failure, "The function raised this when it was called; nothing has changed."
             ) from failure
 
-    def _shown(self, reference: CodeReference) -> str:
+    def _shown_path(self, reference: CodeReference) -> str:
         bundle = self._bundle(reference.digest)
         return str(self.store.place(reference.digest) / bundle.main)
 
     def _not_a_query(self, reference: CodeReference, what: str, hint: str) -> UserError:
         return UserError(
-            "NOT_A_QUERY", what, where=str(Origin(self._shown(reference), self._line(reference))), hint=hint
+            "NOT_A_QUERY",
+            what,
+            where=str(Origin(self._shown_path(reference), self._line(reference))),
+            hint=hint,
         )
 
     def _line(self, reference: CodeReference) -> int:
-        """Where an attribute is assigned or defined; 0 where that cannot be seen."""
+        """Where an attribute is assigned or defined; 0 if it is not in the syntax."""
         bundle = self._bundle(reference.digest)
         return bundle.line_of(reference.attribute)
 
 
-def reads_of(output: Output) -> tuple[str, ...]:
-    """The streams and jobs that a query names."""
+def input_names(output: Output) -> tuple[str, ...]:
+    """The names of the streams and jobs that a query reads, also of the epoch before."""
     found: dict[str, None] = {}
     for node in _nodes_of(output):
         if isinstance(node, Source):
@@ -204,12 +206,12 @@ def reads_of(output: Output) -> tuple[str, ...]:
     return tuple(found)
 
 
-def jobs_read(output: Output) -> set[str]:
+def input_jobs(output: Output) -> set[str]:
     """The jobs whose rows of the same epoch a query reads."""
     return {node.job for node in _nodes_of(output) if isinstance(node, FromJob)}
 
 
-def sources_of(output: Output) -> list[Source]:
+def input_sources(output: Output) -> list[Source]:
     """The streams that a query reads, each once."""
     found = {node.stream: node for node in _nodes_of(output) if isinstance(node, Source)}
     return list(found.values())
@@ -219,8 +221,8 @@ def _nodes_of(output: Output) -> list[logical.Node]:
     return logical.nodes_of(App(output.name, (output,)))
 
 
-def _query_named(value: Any, job: str) -> Any:
-    """The query that a value has for a job: itself, or of an app the output of the job's name."""
+def _find_query(value: Any, job: str) -> Any:
+    """The query of a job: the value itself, or the output of an app that has the job's name."""
     if isinstance(value, App):
         return next((output for output in value.outputs if output.name == job), None)
     if isinstance(value, JobsDeclaration):
@@ -228,11 +230,11 @@ def _query_named(value: Any, job: str) -> Any:
     return value
 
 
-def _names_in(value: App | JobsDeclaration) -> list[str]:
+def _query_names(value: App | JobsDeclaration) -> list[str]:
     return [output.name for output in value.outputs] if isinstance(value, App) else list(value.queries)
 
 
-def _outputs_in(value: Any) -> Iterator[Output]:
+def _outputs_of(value: Any) -> Iterator[Output]:
     match value:
         case Output():
             yield value

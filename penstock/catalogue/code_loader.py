@@ -1,8 +1,7 @@
 """Load the modules of code bundles, each version under names of its own, so that any number of them live together.
 
-Receives bundles of source; returns modules. The file `app.py` of a bundle becomes the module
-`penstock_code_DIGEST.app`; what it imports from its own directory is found in the same bundle, everything else where it
-is installed.
+The file `app.py` of a bundle becomes the module `penstock_code_DIGEST.app`; what it imports from its own directory is
+found in the same bundle, everything else where it is installed.
 
 What these modules define is sent to the workers by value: they need not have it.
 
@@ -37,7 +36,7 @@ _PREFIX = "penstock_code_"
 
 @dataclass(frozen=True)
 class _Version:
-    """A bundle that can be imported, and where its files are said to lie."""
+    """A bundle that can be imported, and the directory that messages show for its files."""
 
     bundle: CodeBundle
     place: Path
@@ -72,7 +71,7 @@ class _ModuleLoader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of the versions there are."""
+    """Finds the modules of all versions."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -115,13 +114,13 @@ def load_bundle(bundle: CodeBundle, place: Path) -> ModuleType:
         at = Origin(failure.filename or version.file(bundle.main), failure.lineno or 0)
         raise UserError("APP_NOT_LOADED", f"SyntaxError: {failure.msg}", where=str(at)) from failure
     except (Exception, SystemExit) as failure:
-        raise raised_in(
+        raise describe_failure(
             bundle, version.place, failure, "The file raised this while it was loaded; nothing has changed."
         ) from failure
 
 
-def raised_in(bundle: CodeBundle, place: Path, failure: BaseException, hint: str) -> PenstockError:
-    """What to report when code of a bundle raised: with the last of its lines that the exception came through."""
+def describe_failure(bundle: CodeBundle, place: Path, failure: BaseException, hint: str) -> PenstockError:
+    """The error for an exception of a bundle's code, at the last of its lines that the exception came through."""
     files = [str(place / name) for name in bundle.files]
     at = innermost_line(failure, files) or Origin(str(place / bundle.main), 0)
     if isinstance(failure, PenstockError):
@@ -130,7 +129,7 @@ def raised_in(bundle: CodeBundle, place: Path, failure: BaseException, hint: str
 
 
 def unload_bundle(digest: str) -> None:
-    """Forget a version. What still holds its functions can use them."""
+    """Unload a version. Whoever still holds its functions can use them."""
     name = _PREFIX + digest
     with _LOCK:
         version = _VERSIONS.pop(name, None)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from penstock.catalogue.acceptance import Acceptance
 from penstock.catalogue.broken_jobs import names_read
 from penstock.catalogue.catalogue import Catalogue, JobEntry
-from penstock.catalogue.code_library import jobs_read, reads_of, sources_of
-from penstock.catalogue.code_requests import AlterFrom, CodeRequest, CreateFrom, Deploy, HaveFrom
+from penstock.catalogue.code_library import input_jobs, input_names, input_sources
+from penstock.catalogue.code_requests import AlterFrom, CodeRequest, CreateFrom, CreateOrAlterFrom, Deploy
 from penstock.catalogue.command import (
     AddJob,
     AddStream,
@@ -29,7 +29,7 @@ from penstock.catalogue.definition import (
     define_output,
     define_sinks,
     define_stream,
-    differences,
+    find_differences,
 )
 from penstock.catalogue.function_checks import check_empty_batches, may_call_python
 from penstock.catalogue.job_builder import JobBuilder
@@ -62,11 +62,11 @@ class CodeRequestChecker:
     def accept(self, request: CodeRequest, acceptance: Acceptance) -> None:
         """Add the commands of a request; raises if it is refused."""
         match request:
-            case HaveFrom(name=name) if name not in acceptance.catalogue.jobs:
+            case CreateOrAlterFrom(name=name) if name not in acceptance.catalogue.jobs:
                 self._create(name, _reference(request, request.attribute), acceptance)
             case CreateFrom():
                 self._create(request.name, _reference(request, request.attribute), acceptance)
-            case AlterFrom() | HaveFrom():
+            case AlterFrom() | CreateOrAlterFrom():
                 find_job(request.name, acceptance.catalogue)
                 reference = _reference(request, request.attribute)
                 self._alter(
@@ -133,7 +133,7 @@ class CodeRequestChecker:
         output = self._library.output(reference, name)
         check_empty_batches(output)
         sinks = tuple(define_sinks(output.sinks))
-        return output, replace(reference, reads=reads_of(output), sinks=sinks)
+        return output, replace(reference, reads=input_names(output), sinks=sinks)
 
     def _check_sinks(self, entry: JobEntry, reference: CodeReference, output: Output) -> None:
         before = () if entry.code is None else entry.code.sinks
@@ -155,7 +155,7 @@ class CodeRequestChecker:
     def _add_streams(self, output: Output, reference: CodeReference, acceptance: Acceptance) -> list[str]:
         """Add the streams that a query reads and the engine lacks; return their names. The others must be the same."""
         came = []
-        for source in sources_of(output):
+        for source in input_sources(output):
             name = source.stream.name
             if name not in acceptance.catalogue.streams:
                 came.append(name)
@@ -172,7 +172,7 @@ class CodeRequestChecker:
             self._builder.stream_definition(name, acceptance.catalogue),
             define_stream(source.stream),
         )
-        if found := differences(theirs, mine):
+        if found := find_differences(theirs, mine):
             raise UserError(
                 "STREAM_DIFFERS",
                 f"the engine has another stream {name} than the file declares",
@@ -235,7 +235,7 @@ class CodeRequestChecker:
         waiting = []
         for name in names:
             if any(
-                one in pending and one != name for one in jobs_read(self._library.output(reference, name))
+                one in pending and one != name for one in input_jobs(self._library.output(reference, name))
             ):
                 waiting.append(name)
                 continue
@@ -269,7 +269,7 @@ class CodeRequestChecker:
             return False
         new = self._library.output(reference, name)
         same = define_output(old, code.digest) == define_output(new, reference.digest)
-        streams = [[define_stream(s.stream) for s in sources_of(one)] for one in (old, new)]
+        streams = [[define_stream(s.stream) for s in input_sources(one)] for one in (old, new)]
         return same and streams[0] == streams[1]
 
     def _deploy_sql(

@@ -1,4 +1,4 @@
-"""What can be requested of the Python of jobs: create or alter one of a file's query, deploy a file. Frozen.
+"""Requests about Python jobs: create or alter a job from a query of a file, deploy a file. Frozen.
 
 jobs.submit(create_from("hits", Path("app.py"), "query"))
 jobs.submit(deploy(Path("app.py"), prune=True))
@@ -18,7 +18,7 @@ from penstock.errors import InternalError
 
 @dataclass(frozen=True)
 class CreateFrom:
-    """Create a job of an attribute of a file."""
+    """Create a job from an attribute of a file."""
 
     name: str
     code: CodeBundle
@@ -27,7 +27,7 @@ class CreateFrom:
 
 @dataclass(frozen=True)
 class AlterFrom:
-    """Give a job the query that an attribute of a file is. `rebuild`: a state of another shape is made again from the
+    """Alter a job to the query in an attribute of a file. `rebuild`: state of another shape is rebuilt from the
     earliest events."""
 
     name: str
@@ -37,8 +37,8 @@ class AlterFrom:
 
 
 @dataclass(frozen=True)
-class HaveFrom:
-    """Have a job of an attribute of a file: created where there is none of its name, else altered."""
+class CreateOrAlterFrom:
+    """Create a job from an attribute of a file, or alter it if there is one of that name."""
 
     name: str
     code: CodeBundle
@@ -48,18 +48,18 @@ class HaveFrom:
 
 @dataclass(frozen=True)
 class Deploy:
-    """Have the jobs of a file's app: those that are missing, and the others as they are there. `prune`: drop those that
-    came with this file before and are not in it any more."""
+    """Create the jobs of a file's app that are missing, and alter the others. `prune`: drop jobs that an earlier deploy
+    of this file created and that it no longer has."""
 
     code: CodeBundle
     prune: bool = False
 
 
-CodeRequest = CreateFrom | AlterFrom | HaveFrom | Deploy
+CodeRequest = CreateFrom | AlterFrom | CreateOrAlterFrom | Deploy
 
 
 def create_from(name: str, file: Path, attribute: str) -> CreateFrom:
-    """Create a job of an attribute of a file, as the file is now."""
+    """Create a job from an attribute of a file, as the file is now."""
     return CreateFrom(name, read_bundle(file), attribute)
 
 
@@ -69,12 +69,12 @@ def alter_from(name: str, file: Path, attribute: str, *, rebuild: bool = False) 
 
 
 def deploy(file: Path, *, prune: bool = False) -> Deploy:
-    """Have the jobs of a file's app, as the file is now."""
+    """Deploy the app of a file, as the file is now."""
     return Deploy(read_bundle(file), prune)
 
 
 def read_request(facts: Mapping[str, Any]) -> CodeRequest:
-    """A request as JSON that names a file of this machine; the file is read here, by who is to execute it."""
+    """A request from JSON that names a file of this machine. The process that executes it reads the file."""
     file = Path(facts["file"])
     match facts:
         case {"request": "create", "name": str() as name, "attribute": str() as attribute}:
@@ -86,7 +86,9 @@ def read_request(facts: Mapping[str, Any]) -> CodeRequest:
     raise InternalError("BAD_REQUEST", "this is not a request about the code of jobs")
 
 
-def text_of(request: CodeRequest) -> str:
-    """A request as text, in which its code is its digest: what tells it from others."""
+def request_text(request: CodeRequest) -> str:
+    """A request as text that identifies it, with its code as a digest. Answers are stored under it."""
     facts = {name: value for name, value in asdict(request).items() if name != "code"}
-    return json.dumps({"request": type(request).__name__, "code": request.code.digest, **facts})
+    # a stored name, from before the class had the name that it has now
+    kind = "HaveFrom" if isinstance(request, CreateOrAlterFrom) else type(request).__name__
+    return json.dumps({"request": kind, "code": request.code.digest, **facts})

@@ -1,6 +1,4 @@
-"""Keep the source of jobs under the state directory, where the command log lies, so that every engine finds it.
-
-Receives bundles of source; returns them again by their digest.
+"""Store the source of jobs under the state directory, beside the command log, so that every engine finds it.
 
     DIR/code/DIGEST/FILE             the text of each file
     DIR/code/DIGEST/manifest.json    where it was read, and a checksum of each file; written last
@@ -36,7 +34,7 @@ GRACE_SECONDS = 3600.0
 
 
 class CodeStore:
-    """The code of one state directory."""
+    """The source of the jobs of one state directory, by digest."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "code"
@@ -46,11 +44,11 @@ class CodeStore:
         return self._folder / digest
 
     def has(self, digest: str) -> bool:
-        """Whether code is kept."""
+        """Whether code is stored."""
         return (self.place(digest) / _MANIFEST).exists()
 
     def put(self, bundle: CodeBundle, fenced_directory: FencedDirectory | None = None) -> None:
-        """Keep code, unless it is there."""
+        """Store code, unless it is there."""
         place = self.place(bundle.digest)
         manifest = {
             "format": _FORMAT,
@@ -59,7 +57,7 @@ class CodeStore:
         }
         try:
             if (place / _MANIFEST).exists():
-                os.utime(place / _MANIFEST)  # it is new again, for a fold at this moment
+                os.utime(place / _MANIFEST)  # renew it, in case commands are folded at this moment
                 return
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else needs what is in it
             for name, text in bundle.files.items():
@@ -91,7 +89,7 @@ class CodeStore:
         return bundle
 
     def keep_only(self, digests: Collection[str], grace_seconds: float = GRACE_SECONDS) -> list[str]:
-        """Remove all other code, unless it was put just now; returns what was removed."""
+        """Remove all other code, unless it was put recently; returns what was removed."""
         removed = []
         names = os.listdir(self._folder) if self._folder.exists() else []
         for name in names:

@@ -20,7 +20,7 @@ from penstock.catalogue.broken_jobs import affected_jobs, fail_command, find_bro
 from penstock.catalogue.catalogue import Catalogue, code_digests, names_in
 from penstock.catalogue.code import CodeBundle
 from penstock.catalogue.code_library import CodeLibrary
-from penstock.catalogue.code_requests import CodeRequest, text_of
+from penstock.catalogue.code_requests import CodeRequest, request_text
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import Command, RemoveJob, Reply
 from penstock.catalogue.command_history import CommandHistory
@@ -113,12 +113,12 @@ class CommandIntake:
     def submit(self, request: CodeRequest, name: str | None = None, *, check: bool = False) -> list[Reply]:
         """Create or alter a job from a file, or deploy all jobs of a file. Its code is on disk before the reply. Sent
         again under the same `name`, it gets the same replies. With `check` nothing changes."""
-        with self.builder.library.considering(request.code):
+        with self.builder.library.with_candidate(request.code):
             self.checker.code_requests.prepare(request)  # executes the user's code, so without the lock
 
             def propose(now: Catalogue) -> Acceptance:
                 return self._once(
-                    name, text_of(request), now, lambda: self.checker.check_code_request(request, now)
+                    name, request_text(request), now, lambda: self.checker.check_code_request(request, now)
                 )
 
             if check:
@@ -228,7 +228,7 @@ class CommandIntake:
         needed = history.needed_code()
         if self.leads:
             self._code.keep_only(needed)
-        self.builder.library.forget(needed)
+        self.builder.library.unload_unused(needed)
 
 
 def parse_script(text: str, file: str | None = None) -> Script:

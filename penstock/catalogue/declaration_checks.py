@@ -1,8 +1,7 @@
-"""Whether what is said of a job agrees with what there is: with its query the values given to parameters, and the
-columns that others declare of it; with the catalogue what is said for the case that it is there, or is not.
+"""Check what is declared about a job: the values of parameters against its query, columns against what jobs emit,
+IF EXISTS against the catalogue.
 
-Receives a statement, or a job of a catalogue that can be made; raises `UserError` with UNKNOWN_PARAMETER or
-BAD_PREVIOUS.
+On failure: `UserError` UNKNOWN_PARAMETER or BAD_PREVIOUS.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.sql.statements import Change, CreateJob, CreateStream, DropStream,
 
 
 def skipped_statement(statement: Statement, now: Catalogue) -> str | None:
-    """What to answer where IF EXISTS or IF NOT EXISTS leaves nothing to do."""
+    """The answer to a statement that IF EXISTS or IF NOT EXISTS leaves without effect; else None."""
     match statement:
         case CreateStream(name=name, if_not_exists=True) if name in now.streams:
             return f"there is a stream {name} already; it is left as it is"
@@ -34,40 +33,40 @@ def skipped_statement(statement: Statement, now: Catalogue) -> str | None:
     return None
 
 
-def check_parameters(job: str, select: str, given: Collection[str]) -> None:
-    """Whether a query uses all parameters that are given values."""
-    if not given:
+def check_parameters(job: str, select: str, names: Collection[str]) -> None:
+    """Raise unless a query uses all parameters that have values."""
+    if not names:
         return
     statement = parse(select)[0]
     assert isinstance(statement, Select)
     used = list(dict.fromkeys(str(one.this.name) for one in statement.tree.find_all(exp.Parameter)))
-    for name in given:
+    for name in names:
         if name not in used:
             near = suggest_name(name, used)
-            there = f"It has {', '.join(f'${one}' for one in used)}." if used else "It has none."
+            existing = f"It has {', '.join(f'${one}' for one in used)}." if used else "It has none."
             raise UserError(
                 "UNKNOWN_PARAMETER",
                 f"the query of {job} has no parameter ${name}",
-                hint=near.replace("'", "$", 1).replace("'", "") if near else there,
+                hint=near.replace("'", "$", 1).replace("'", "") if near else existing,
             )
 
 
 def check_declared(builder: JobBuilder, name: str, catalogue: Catalogue) -> None:
-    """Whether a job tells what it and others declare of it, and others what it declares of them; of those that are not
-    there, or cannot be made, nothing is known."""
-    made = builder.job(name, catalogue)
+    """Raise unless a job emits the columns that it and others declare of it, and others those that it declares of them.
+    Jobs that do not exist, or cannot be compiled, are not checked."""
+    schema = builder.job(name, catalogue).schema
     for other, columns in builder.previous_columns(name):
         if other == name:
-            _agree(name, name, columns, made.schema)
+            _check_columns(name, name, columns, schema)
         elif other in catalogue.jobs and not catalogue.jobs[other].left_out:
-            _agree(name, other, columns, _schema(builder, other, catalogue))
+            _check_columns(name, other, columns, _schema(builder, other, catalogue))
     for reader in builder.jobs_declaring(name):
         if reader == name or reader not in catalogue.jobs or catalogue.jobs[reader].left_out:
             continue
         if _schema(builder, reader, catalogue) is not None:
             for other, columns in builder.previous_columns(reader):
                 if other == name:
-                    _agree(reader, name, columns, made.schema)
+                    _check_columns(reader, name, columns, schema)
 
 
 def _schema(builder: JobBuilder, name: str, catalogue: Catalogue) -> Mapping[str, pl.DataType] | None:
@@ -77,31 +76,33 @@ def _schema(builder: JobBuilder, name: str, catalogue: Catalogue) -> Mapping[str
         return None
 
 
-def _agree(
-    reader: str, job: str, declared: Mapping[str, pl.DataType], told: Mapping[str, pl.DataType] | None
+def _check_columns(
+    reader: str, job: str, declared: Mapping[str, pl.DataType], emitted: Mapping[str, pl.DataType] | None
 ) -> None:
-    if told is None:
+    if emitted is None:
         return
     for name, dtype in declared.items():
-        if name in told and _fits(dtype, told[name]):
+        if name in emitted and _fits(dtype, emitted[name]):
             continue
-        has = f"tells {name} as {told[name]}, not as {dtype}" if name in told else f"has no column {name}"
+        has = (
+            f"emits {name} as {emitted[name]}, not as {dtype}" if name in emitted else f"has no column {name}"
+        )
         raise UserError(
             "BAD_PREVIOUS",
-            f"{reader} declares columns that {job} does not tell: {job} {has}",
-            detail=f"{job} tells {', '.join(f'{column} {kind}' for column, kind in told.items())}",
-            hint=f"Say PREVIOUS({job}, '...') with columns and types that it has.",
+            f"{reader} declares columns that {job} does not emit: {job} {has}",
+            detail=f"{job} emits {', '.join(f'{column} {kind}' for column, kind in emitted.items())}",
+            hint=f"Write PREVIOUS({job}, '...') with columns and types that it has.",
         )
 
 
-def _fits(declared: pl.DataType, told: pl.DataType) -> bool:
-    """Whether values can be read so: numbers as numbers, times as times, all else as what they are."""
-    if isinstance(declared, pl.List) and isinstance(told, pl.List):
-        return _fits(declared.inner, told.inner)  # type: ignore[arg-type]
+def _fits(declared: pl.DataType, emitted: pl.DataType) -> bool:
+    """Whether values can be read as a type: numbers as numbers, times as times, all else as they are."""
+    if isinstance(declared, pl.List) and isinstance(emitted, pl.List):
+        return _fits(declared.inner, emitted.inner)  # type: ignore[arg-type]
     return (
-        declared == told
-        or (declared.is_numeric() and told.is_numeric())
-        or (isinstance(declared, pl.Datetime) and isinstance(told, pl.Datetime))
-        or (declared == pl.String and isinstance(told, pl.Categorical | pl.Enum))
-        or told == pl.Null
+        declared == emitted
+        or (declared.is_numeric() and emitted.is_numeric())
+        or (isinstance(declared, pl.Datetime) and isinstance(emitted, pl.Datetime))
+        or (declared == pl.String and isinstance(emitted, pl.Categorical | pl.Enum))
+        or emitted == pl.Null
     )

@@ -1,7 +1,6 @@
-"""The compiler: from what the user said to what the tasks carry out. Every form in between is kept. Pure.
+"""Compile an app: optimise its logical plan, then lower it to the physical plan that the engine executes. Pure.
 
-Receives an `App`; hands its forms, each a frozen data structure made of the one before: as written, optimised,
-sub-queries with their edges (the `Plan` the engine runs).
+Every form is a frozen data structure made of the one before, and all are kept for EXPLAIN.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from penstock.query.physical import Plan
 
 @dataclass(frozen=True)
 class Forms:
-    """An application in every form: what was said, the same with less to do, and how it is carried out."""
+    """An app in every form: as written, optimised, and as a physical plan. `prefix` starts the ids of stages."""
 
     written: App
     optimised: App
@@ -33,7 +32,7 @@ class Forms:
 
 
 def compile_forms(app: App, prefix: str = "") -> Forms:
-    """Every form of an application; `prefix` is put before the names of its sub-queries."""
+    """Every form of an app; `prefix` starts the ids of its stages."""
     optimised = app
     for rule in rules.LOGICAL:
         optimised = rule(optimised)
@@ -41,12 +40,12 @@ def compile_forms(app: App, prefix: str = "") -> Forms:
 
 
 def compile_app(app: App) -> Plan:
-    """The physical plan of an application, which runs by itself."""
+    """The physical plan of an app that reads no jobs."""
     return compile_standalone(app).plan
 
 
 def compile_standalone(app: App) -> Forms:
-    """Every form of an application that runs by itself: it cannot read jobs."""
+    """Every form of an app, which must not read jobs."""
     for node in nodes_of(app):
         if isinstance(node, FromJob | Previous):
             raise UserError(

@@ -1,7 +1,6 @@
-"""Name other jobs in a query of Python: their rows, as a stream. Building it runs nothing.
+"""Read other jobs in a query of Python: their rows, as a stream. Building it runs nothing.
 
-Receives a job's name and the columns that are read of it; returns a stream. Which job has that name is looked up when
-the query becomes a job itself: the name, and the types of the columns, are checked then.
+Name and types of columns are checked when the query becomes a job itself.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
 def job(name: str, columns: Columns) -> Stream:
-    """The rows of another job, as `FROM name` reads them in SQL; of its columns these."""
+    """These columns of the rows of another job, as `FROM name` reads them in SQL."""
     origin, schema = here(), _schema(name, columns)
     return Stream(logical.FromJob(origin, schema, name, 0, ()))
 
@@ -35,7 +34,7 @@ def _schema(name: object, columns: Columns) -> dict[str, pl.DataType]:
     if not isinstance(name, str) or not isinstance(columns, Mapping) or not columns:
         raise UserError(
             "BAD_NAME",
-            "a job is read by its name and the columns that are wanted of it",
+            "a job is read by its name and the columns that the query needs",
             where=str(origin),
             hint='As in ps.job("hits", {"page": ps.String(), "n": ps.Int64()}).',
         )

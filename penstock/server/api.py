@@ -15,8 +15,8 @@ from fastapi import Body, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 import penstock
-from penstock.catalogue.code import bundle_of
-from penstock.catalogue.code_requests import HaveFrom
+from penstock.catalogue.code import bundle_source
+from penstock.catalogue.code_requests import CreateOrAlterFrom
 from penstock.errors import UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
@@ -147,8 +147,8 @@ class Service:
         """Create or alter a job from Python source."""
         self.host.check_code()
         check_name(name, "job")
-        code = bundle_of(f"{name}.py", source)
-        reply = self.host.submit(HaveFrom(name, code, attribute, rebuild), REQUEST.get(), check)[0]
+        code = bundle_source(f"{name}.py", source)
+        reply = self.host.submit(CreateOrAlterFrom(name, code, attribute, rebuild), REQUEST.get(), check)[0]
         if not check:
             log("code", job=name, digest=code.digest, attribute=attribute, answers=[reply.message[:200]])
         return schemas.StatementReply(**reply.to_json())

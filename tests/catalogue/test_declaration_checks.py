@@ -1,4 +1,4 @@
-"""What is said of a job and does not agree with its query is refused: parameters it has not, columns it tells not."""
+"""A declaration about a job that contradicts its query is refused: parameters it has not, columns it does not emit."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_a_new_query_or_filter_can_bring_its_parameters(jobs: Program) -> None:
 @pytest.mark.parametrize(
     ("declared", "told"),
     [
-        ("counts, 'page BIGINT'", "counts tells page as String, not as Int64"),
+        ("counts, 'page BIGINT'", "counts emits page as String, not as Int64"),
         ("counts, 'page STRING, zz BIGINT'", "counts has no column zz"),
-        ("counts, 'page STRING, n STRING'", "counts tells n as Int64, not as String"),
+        ("counts, 'page STRING, n STRING'", "counts emits n as Int64, not as String"),
     ],
 )
 def test_columns_that_a_job_does_not_tell_are_refused(jobs: Program, declared: str, told: str) -> None:
@@ -84,7 +84,7 @@ def test_so_is_one_that_reads_itself(jobs: Program) -> None:
         "CREATE JOB me AS SELECT c.page, c.bytes FROM clicks c LEFT JOIN LATEST(PREVIOUS(me, '{}')) m ON TRUE"
     )
     error = refused(jobs, text.format("page BIGINT"))
-    assert "me tells page as String, not as Int64" in error.primary
+    assert "me emits page as String, not as Int64" in error.primary
     jobs.execute(text.format("page STRING, bytes BIGINT"))
 
 

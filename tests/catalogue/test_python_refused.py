@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalogue.code import MOST_BYTES, read_bundle
+from penstock.catalogue.code import MAX_BYTES, read_bundle
 from penstock.errors import ExternalError, PenstockError, UserError
 from tests.catalogue import kit
 from tests.catalogue.python_kit import HEAD, Files, alter, create, deployed, life, running
@@ -159,7 +159,7 @@ def test_what_is_no_file_of_python_is_refused(files: Files) -> None:
     for name, text, condition in [
         ("app.sql", "SELECT", "NOT_PYTHON"),
         ("nul.py", "x = '\0'", "APP_NOT_LOADED"),
-        ("big.py", f"X = '{'x' * MOST_BYTES}'", "CODE_TOO_LARGE"),
+        ("big.py", f"X = '{'x' * MAX_BYTES}'", "CODE_TOO_LARGE"),
     ]:
         with pytest.raises(UserError) as refused:
             read_bundle(files.write(text, name, head=False))
