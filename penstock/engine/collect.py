@@ -1,11 +1,9 @@
-"""Collecting: what the epochs of a period say, as the snapshot that the elastic loop and `penstock status` read.
+"""Collects epoch reports, executors and the backlog of a period into a snapshot, for the elastic loop and for status.
 
-Receives epoch reports, the executors that are there and what waits in the logs; hands a `Snapshot`.
+The scan is a stage without buckets here: it takes cores like the others, and its work can move at any time.
 
-The scan is a sub-query without buckets here: it takes cores like the others, and its work can be moved at any time.
-
-The first epochs of an engine are small and slow: nothing is concluded from them. How fast it is say the largest of the
-epochs after them; what an epoch takes however few its events are is told apart from what an event takes.
+The first epochs of an engine are small and slow, and are left out. The largest of the epochs after them give the
+engine's speed: what an epoch takes however few its events are, apart from what an event takes.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from penstock.scaling.fit import fit_parts
 from penstock.scaling.measurements import VACANT, Fleet, Floats, Measured, Snapshot
 from penstock.state.bucket_map import BucketMap
 
-#: as many epochs are remembered while nobody asks
+#: epochs that are kept while nobody measures
 MOST_REPORTS = 256
-#: epochs with events at the beginning that say little: code is not compiled yet, and the rate control feels its way
+#: first epochs with events that are left out: code is not compiled yet, and the rate control has no measurement
 COLD_EPOCHS = 3
-#: as many epochs say how fast the engine is
+#: epochs that give the speed of the engine
 SPEED_EPOCHS = 16
 
 
 @dataclass(frozen=True)
 class Worker:
-    """An executor that is there: its id, its cores, and the bytes that its processes held when last seen."""
+    """An executor: its id, its cores, and the bytes that its processes held when last measured."""
 
     id: str
     cores: int
@@ -44,28 +42,38 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """What waits in the logs, in their units, at the beginning and the end of a period."""
+class Backlog:
+    """What the logs have left to read, in their units, at the start and the end of a period."""
 
     before: Mapping[str, int]
     after: Mapping[str, int]
 
 
 @dataclass(frozen=True)
+class Period:
+    """What happened in a period that ended at `at`."""
+
+    at: float
+    seconds: float
+    reports: Sequence[EpochReport]
+    backlog: Backlog
+
+
+@dataclass(frozen=True)
 class Speed:
-    """How fast an engine is: events a second while work waits, and the task seconds of an epoch that are there however
-    few its events are."""
+    """The speed of an engine: events per second while it has a backlog, and the task seconds of an epoch that do not
+    depend on its events."""
 
     events: float = 0.0
     fixed_seconds: float = 0.0
 
 
-#: of an epoch: its events, how long it took, and its task seconds
-Took = tuple[int, float, float]
+#: of an epoch: its events, seconds and task seconds
+EpochCost = tuple[int, float, float]
 
 
-def speed_of(epochs: Sequence[Took]) -> Speed:
-    """What epochs say of it. Those with less than half the events of the largest say little about how fast it is."""
+def speed_of(epochs: Sequence[EpochCost]) -> Speed:
+    """The speed by these epochs. The rate comes from those with at least half the events of the largest."""
     if not epochs:
         return Speed()
     events, seconds, busy = np.asarray(epochs, dtype=np.float64).T
@@ -76,49 +84,48 @@ def speed_of(epochs: Sequence[Took]) -> Speed:
 
 
 def _busy(report: EpochReport) -> float:
-    """Task seconds of the scan and of all sub-queries."""
+    """Task seconds of the scan and of all stages."""
     scan = sum(task.seconds for task in report.tasks if task.stage == SCAN)
     return scan + sum(work.seconds for work in report.work.values())
 
 
 def snapshot(
-    at: float,
-    period_seconds: float,
-    reports: Sequence[EpochReport],
+    period: Period,
     workers: Sequence[Worker],
     placement: Sequence[str],
-    waiting: Waiting,
     target_seconds: float,
     spare: Sequence[str] = (),
     owners: Mapping[str, BucketMap] | None = None,
     density: float | None = None,
     speed: Speed | None = None,
 ) -> Snapshot:
-    """What was measured in a period that ended at `at`. `placement`: the executor of each slice; `owners`: the bucket
-    maps in force by now, where they may have changed since the last epoch; `density`: events in a unit of the logs,
-    where that is not what these reports say; `speed`: the same of how fast the engine is."""
-    done = list(reports)
-    events = sum(report.events for report in done)
-    each = events_per_unit(done) if density is None else density
-    backlog = each * sum(waiting.after.values())
-    # what a stream that is new has waiting already did not come now
-    came = max(events + backlog - each * sum(waiting.before.get(n, u) for n, u in waiting.after.items()), 0.0)
-    rates = came / period_seconds, events / period_seconds
-    speed = speed_of([(one.events, one.seconds, _busy(one)) for one in done]) if speed is None else speed
-    fixed = min(speed.fixed_seconds * len(done) / max(sum(map(_busy, done)), 1e-9), 1.0)
-    found = {SCAN: _scan(done, period_seconds, rates, backlog, placement)}
-    for name in dict.fromkeys([*(name for report in done for name in report.work), *(owners or ())]):
-        found[name] = _sub_query(name, done, period_seconds, rates, backlog, placement, owners)
-    found = {
+    """The measurements of a period.
+
+    `placement` has the executor of each slice, `owners` the bucket maps in force now, if they may have changed since
+    the last epoch. `density` (events in a unit of the logs) and `speed` come from the reports unless they are given.
+    """
+    reports, left, seconds = period.reports, period.backlog, period.seconds
+    events = sum(report.events for report in reports)
+    density = events_per_unit(reports) if density is None else density
+    backlog = density * sum(left.after.values())
+    # the backlog that a new stream had from its start did not arrive in this period
+    backlog_before = density * sum(left.before.get(name, units) for name, units in left.after.items())
+    rates = max(events + backlog - backlog_before, 0.0) / seconds, events / seconds
+    speed = speed_of([(one.events, one.seconds, _busy(one)) for one in reports]) if speed is None else speed
+    fixed = min(speed.fixed_seconds * len(reports) / max(sum(map(_busy, reports)), 1e-9), 1.0)
+    stages = {SCAN: _scan(reports, seconds, rates, backlog, placement)}
+    for name in dict.fromkeys([*(name for report in reports for name in report.work), *(owners or ())]):
+        stages[name] = _stage(name, reports, seconds, rates, backlog, placement, owners)
+    stages = {
         name: replace(one, speed=speed.events, fixed_seconds=fixed * one.busy_seconds)
-        for name, one in found.items()
+        for name, one in stages.items()
     }
-    lengths = [report.seconds for report in done]
+    lengths = [report.seconds for report in reports]
     return Snapshot(
-        at,
-        period_seconds,
-        _fleet(workers, done, period_seconds, spare),
-        found,
+        period.at,
+        seconds,
+        _fleet(workers, reports, seconds, spare),
+        stages,
         float(np.mean(lengths)) if lengths else 0.0,
         target_seconds,
         warm=speed.events > 0 or not (events or backlog),
@@ -126,7 +133,7 @@ def snapshot(
 
 
 def events_per_unit(reports: Sequence[EpochReport]) -> float:
-    """About how many events lie in a unit of the logs, going by what was read."""
+    """About how many events a unit of the logs has, by what was read."""
     read = sum(sum(report.units.values()) for report in reports)
     return sum(report.events for report in reports) / read if read else 0.0
 
@@ -145,7 +152,7 @@ def _scan(
     )
 
 
-def _sub_query(
+def _stage(
     name: str,
     reports: Sequence[EpochReport],
     period: float,
@@ -166,8 +173,8 @@ def _sub_query(
         processing_rate=rates[1],
         backlog_events=backlog,
         busy_seconds=sum(work.seconds for work in works),
-        bucket_seconds=_summed(none, [work.seconds_by_bucket for work in works]),
-        bucket_events=_summed(none, [work.rows_by_bucket for work in works]),
+        bucket_seconds=_sum_by_bucket(none, [work.seconds_by_bucket for work in works]),
+        bucket_events=_sum_by_bucket(none, [work.rows_by_bucket for work in works]),
         bucket_bytes=none if last is None else np.asarray(last.state_by_bucket, dtype=np.float64),
         bucket_map=np.asarray(owned, dtype=np.int64),
         placement=(*placement, *[VACANT] * (slices - len(placement))),
@@ -175,8 +182,8 @@ def _sub_query(
     )
 
 
-def _summed(none: Floats, parts: Sequence[Sequence[float]]) -> Floats:
-    """The sum of figures by bucket, none of which may be there."""
+def _sum_by_bucket(none: Floats, parts: Sequence[Sequence[float]]) -> Floats:
+    """The sum of figures by bucket; `none` if there are no figures."""
     return np.asarray(parts, dtype=np.float64).sum(axis=0) if parts else none
 
 
@@ -198,46 +205,46 @@ def _fleet(
 
 
 def _used(worker: Worker, busy: Mapping[str, float], period: float) -> float:
-    """How much of its cores; NaN of one that never had a task yet."""
+    """The share of its cores in use; NaN for an executor that never had a task."""
     if worker.id not in busy and not worker.memory:
         return math.nan
     return busy.get(worker.id, 0.0) / (period * max(worker.cores, 1))
 
 
-def held(tasks: Iterable[TaskWork]) -> dict[str, float]:
-    """The bytes that each executor's processes hold: what is each one's own and, once, the most that one has mapped:
-    Python workers of one executor have the same caches mapped."""
+def memory_by_executor(tasks: Iterable[TaskWork]) -> dict[str, float]:
+    """The bytes that each executor's processes hold: the own memory of each process and, once, the most that one has
+    mapped, since Python workers of one executor map the same caches."""
     seen: dict[str, dict[int, tuple[int, int]]] = {}
     for task in tasks:
         seen.setdefault(task.executor, {}).update(task.memory)
     return {
-        executor: float(sum(own for own, _ in found.values()) + max(shared for _, shared in found.values()))
-        for executor, found in seen.items()
-        if found
+        executor: float(sum(own for own, _ in bytes_.values()) + max(shared for _, shared in bytes_.values()))
+        for executor, bytes_ in seen.items()
+        if bytes_
     }
 
 
 class Meter:
-    """Keeps the reports of a period until they are asked for. From any thread."""
+    """Collects the reports of a period until they are measured. From any thread."""
 
     def __init__(
         self,
-        waiting: Callable[[], Mapping[str, int]],
+        backlog: Callable[[], Mapping[str, int]],
         target_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._waiting, self._target, self._clock = waiting, target_seconds, clock
+        self._backlog, self._target, self._clock = backlog, target_seconds, clock
         self._lock = threading.Lock()
         self._reports: deque[EpochReport] = deque(maxlen=MOST_REPORTS)
         self._cold = COLD_EPOCHS
-        #: the newest epochs after those
-        self._warm: deque[Took] = deque(maxlen=SPEED_EPOCHS)
+        #: the newest epochs after the first
+        self._warm: deque[EpochCost] = deque(maxlen=SPEED_EPOCHS)
         self._since = clock()
-        self._waited: Mapping[str, int] = {}
+        self._last_backlog: Mapping[str, int] = {}
         self._density = 0.0
-        #: what executors held when a task last said so
-        self._held: dict[str, float] = {}
-        #: what the epochs so far counted
+        #: the memory of executors when a task last reported it
+        self._memory: dict[str, float] = {}
+        #: the counts of all epochs so far
         self.registry = Registry()
         #: the newest snapshot
         self.latest: Snapshot | None = None
@@ -248,9 +255,9 @@ class Meter:
         return self._clock()
 
     def add(self, report: EpochReport) -> None:
-        """Take in an epoch."""
+        """Add an epoch."""
         fold_epoch(self.registry, report.metrics)
-        report = replace(report, rows={})  # rows are large, and nothing here asks for them
+        report = replace(report, rows={})  # rows are large, and not needed here
         with self._lock:
             self._reports.append(report)
             if report.events:
@@ -259,37 +266,34 @@ class Meter:
                 else:
                     self._warm.append((report.events, report.seconds, _busy(report)))
 
-    def ready(self, least_seconds: float, most_seconds: float) -> bool:
-        """Whether there is something to measure: an epoch has ended since, or nothing has for long."""
+    def is_ready(self, least_seconds: float, most_seconds: float) -> bool:
+        """Whether it is time to measure: an epoch has ended since the last time, or none has for long."""
         passed = self._clock() - self._since
         return passed >= most_seconds or (passed >= least_seconds and bool(self._reports))
 
-    def measured(
+    def measure(
         self,
         workers: Sequence[Worker],
         placement: Sequence[str],
         spare: Sequence[str] = (),
         owners: Mapping[str, BucketMap] | None = None,
     ) -> Snapshot:
-        """What was measured since the last time."""
+        """The measurements since the last call."""
         with self._lock:
             reports, warm = list(self._reports), list(self._warm)
             self._reports.clear()
         now = self._clock()
-        before, self._waited = self._waited, dict(self._waiting())
+        before, self._last_backlog = self._last_backlog, dict(self._backlog())
         period, self._since = max(now - self._since, 1e-3), now
-        waiting = Waiting(before, self._waited)
+        backlog = Backlog(before, self._last_backlog)
         self._density = events_per_unit(reports) or self._density
-        self._held |= held(task for report in reports for task in report.tasks)
-        self._held = {worker.id: self._held.get(worker.id, worker.memory) for worker in workers}
-        workers = [replace(worker, memory=self._held[worker.id]) for worker in workers]
+        self._memory |= memory_by_executor(task for report in reports for task in report.tasks)
+        self._memory = {worker.id: self._memory.get(worker.id, worker.memory) for worker in workers}
+        workers = [replace(worker, memory=self._memory[worker.id]) for worker in workers]
         self.latest = snapshot(
-            now,
-            period,
-            reports,
+            Period(now, period, reports, backlog),
             workers,
             placement,
-            waiting,
             self._target,
             spare,
             owners,

@@ -18,8 +18,8 @@ from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.coordination.leadership import lead_unit
 from penstock.engine.collect import Meter, Worker
-from penstock.engine.elasticity import Elasticity
-from penstock.engine.fleet import SparkFleet
+from penstock.engine.elasticity import Elasticity, SparkCluster
+from penstock.engine.map_changes import MapChanges
 from penstock.engine.role import Assignment, EngineRole
 from penstock.engine.state_location import clear_state_location, prepare_state_location
 from penstock.epoch.admission import Admission, AdmissionSettings, Gate
@@ -286,16 +286,14 @@ class Engine:
             return
         self.elasticity = Elasticity(
             self.settings.elastic,
-            SparkFleet(self.executors),
-            runner.remap,
-            lambda: runner.maps,
-            lambda: self.plan,
+            SparkCluster(self.executors),
+            MapChanges(runner.remap, lambda: runner.maps, lambda: self.plan),
             self.meter,
             runner.warm_up,
             self.state.path,
             self.settings.manager,
         )
-        self.elasticity.begin()
+        self.elasticity.start()
 
     def _run_epochs(
         self,

@@ -1,7 +1,7 @@
-"""What the elastic loop of an engine has decided and what changes have cost, kept for the engine after it.
+"""Stores what the elastic loop of an engine has decided, and what changes have cost, for the next engine.
 
-Receives the record and the costs; hands them back after a restart. Two files of the state directory, each replaced as a
-whole: `elastic.jsonl`, a line a decision with times in seconds since 1970, and `elastic-costs.json`.
+Two files of the state directory, each replaced as a whole: `elastic.jsonl`, a line for each decision with times in
+seconds since 1970, and `elastic-costs.json`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.scaling.record import Record
 DECISIONS, COSTS = "elastic.jsonl", "elastic-costs.json"
 
 
-class Past:
+class ScalingHistory:
     """The files in a state directory. `now` is the time by the loop's clock."""
 
     def __init__(self, folder: Path, now: float) -> None:
@@ -27,20 +27,20 @@ class Past:
         self.ahead = time.time() - now
 
     def record(self) -> Record:
-        """What earlier engines have decided."""
-        return Record.from_lines(_text(self._decisions), self.ahead, self._now)
+        """The decisions of earlier engines."""
+        return Record.from_lines(_read(self._decisions), self.ahead, self._now)
 
     def costs(self) -> Costs:
-        """What changes have cost them."""
-        return Costs.from_json(_text(self._costs))
+        """What changes have cost earlier engines."""
+        return Costs.from_json(_read(self._costs))
 
-    def keep(self, record: Record, costs: Costs) -> None:
-        """Have what is new for the next engine."""
-        self._keep(self._decisions, record.lines(self.ahead))
+    def write(self, record: Record, costs: Costs) -> None:
+        """Write what is new."""
+        self._write(self._decisions, record.lines(self.ahead))
         if costs != Costs():
-            self._keep(self._costs, costs.to_json() + "\n")
+            self._write(self._costs, costs.to_json() + "\n")
 
-    def _keep(self, file: Path, text: str) -> None:
+    def _write(self, file: Path, text: str) -> None:
         if self._written.get(file, "") != text:
             self._written[file] = text
             temporary = file.with_suffix(".new")
@@ -48,7 +48,7 @@ class Past:
             temporary.replace(file)
 
 
-def _text(file: Path) -> str:
+def _read(file: Path) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return file.read_text()
     return ""

@@ -86,10 +86,10 @@ class StatusServer:
 
 def latest_snapshot(engine: Engine) -> Snapshot | None:
     """The newest measurements. Without an elastic loop, this measures if it is time."""
-    if engine.elasticity is None and engine.meter.ready(_LEAST_PERIOD, _MOST_PERIOD):
+    if engine.elasticity is None and engine.meter.is_ready(_LEAST_PERIOD, _MOST_PERIOD):
         workers = engine.workers()
         placement = [worker.id for worker in workers for _ in range(worker.cores)]
-        return engine.meter.measured(workers, placement, ())
+        return engine.meter.measure(workers, placement, ())
     return engine.meter.latest
 
 

@@ -36,7 +36,7 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
 
     def watch(report: EpochReport) -> None:
         if report.epoch == 4:
-            engine.meter.measured(engine.workers(), ["driver"])  # a period begins with the one before
+            engine.meter.measure(engine.workers(), ["driver"])  # a period begins with the one before
         if report.epoch == 8:
             engine.meter._since -= 1.0
             result.append(request_status(tmp_path / "state"))

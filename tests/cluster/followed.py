@@ -101,7 +101,7 @@ class Followed:
             "status": status(self.engine, self.engine.meter.latest)["elastic"],
             "memory": status(self.engine, self.engine.meter.latest)["executors"],
             "owners": sorted({str(elastic.placement[slice_]) for slice_ in used}),
-            "there": sorted(elastic._seated),
+            "there": sorted(elastic.slice_owners),
         }
 
     # -- what is done and waited for between epochs ------------------------------------------------
@@ -113,7 +113,7 @@ class Followed:
         self.wish.wanted = the_last_goes
 
     def until_seated(self, count: int) -> None:
-        self._until(lambda: len(self._elastic._seated) == count, f"{count} executors seated")
+        self._until(lambda: len(self._elastic.slice_owners) == count, f"{count} executors seated")
 
     def until_settled(self) -> None:
         self._until(lambda: not self._elastic.loop.orders, "all orders ended")

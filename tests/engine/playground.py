@@ -11,6 +11,7 @@ from pathlib import Path
 import penstock as ps
 from penstock.engine.collect import COLD_EPOCHS, Meter, Worker
 from penstock.engine.elasticity import Elasticity
+from penstock.engine.map_changes import MapChanges
 from penstock.epoch import migration as moves
 from penstock.epoch.report import SCAN, EpochReport
 from penstock.epoch.stage_maps import maps_by_stage
@@ -84,23 +85,21 @@ class Playground:
     slow: bool = False
     under_way: list[tuple[moves.MapChange, Future[moves.MigrationResult]]] = field(default_factory=list)
     plan: Plan = PLAN
-    greeted: list[ExecutorLocation] = field(default_factory=list)
-    #: cleared, greetings do not come to an end
-    greets: threading.Event = field(default_factory=threading.Event)
+    warm: list[ExecutorLocation] = field(default_factory=list)
+    #: cleared, warm-ups do not end
+    can_warm_up: threading.Event = field(default_factory=threading.Event)
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        self.greets.set()
+        self.can_warm_up.set()
         self.come("1")
         self.meter = Meter(lambda: {"clicks": self.backlog}, 1.0, lambda: self.now)
         self.loop = Elasticity(
             SETTINGS,
             self,
-            self.remap,
-            lambda: self.maps,
-            lambda: self.plan,
+            MapChanges(self.remap, lambda: self.maps, lambda: self.plan),
             self.meter,
-            self.greet,
+            self.warm_up,
             self.tmp,
         )
 
@@ -119,10 +118,10 @@ class Playground:
         for name in executors:
             self.workers_.pop(name, None)
 
-    def greet(self, place: ExecutorLocation, cores: int, there: Callable[[], bool]) -> None:
-        self.greets.wait()
+    def warm_up(self, location: ExecutorLocation, cores: int, there: Callable[[], bool]) -> None:
+        self.can_warm_up.wait()
         if there():
-            self.greeted.append(place)
+            self.warm.append(location)
 
     def remap(self, change: moves.MapChange) -> Future[moves.MigrationResult]:
         ticket: Future[moves.MigrationResult] = Future()
@@ -147,7 +146,7 @@ class Playground:
             self.meter.add(report(self.epoch, self.maps, seconds=busy, events=events))
             self.epoch += 1
             self.loop.turn()
-            while self.greets.is_set() and any(not one.done() for one in self.loop._greeting.values()):
+            while self.can_warm_up.is_set() and any(not one.done() for one in self.loop._warm_ups.values()):
                 pass
 
     def owners(self) -> set[str]:

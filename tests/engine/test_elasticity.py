@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.collect import COLD_EPOCHS, Meter, Waiting, Worker, held, snapshot
+from penstock.engine.collect import COLD_EPOCHS, Backlog, Meter, Period, Worker, memory_by_executor, snapshot
 from penstock.epoch.executor_identity import measure_memory
 from penstock.epoch.message import Message, ScanReport, open_message
 from penstock.epoch.report import SCAN
@@ -37,7 +37,7 @@ def test_work_that_piles_up_brings_executors_and_they_get_buckets_once_they_are_
     assert playground.wanted[-1] > 1
     playground.come("2")
     playground.turn(busy=2.0)
-    assert playground.greeted == [ExecutorLocation("here", "2")]
+    assert playground.warm == [ExecutorLocation("here", "2")]
     for name in range(3, playground.wanted[-1] + 1):
         playground.come(str(name))
     playground.turn(busy=2.0, times=4)
@@ -46,9 +46,9 @@ def test_work_that_piles_up_brings_executors_and_they_get_buckets_once_they_are_
     assert entry.outcome in (Outcome.watched, Outcome.helped)
 
 
-def test_one_that_dies_while_it_is_greeted_keeps_nobody_waiting(playground: Playground) -> None:
+def test_one_that_dies_while_it_is_warmed_up_keeps_nobody_waiting(playground: Playground) -> None:
     overload(playground)
-    playground.greets.clear()
+    playground.can_warm_up.clear()
     playground.come("2")
     playground.turn(busy=2.0)
     assert playground.loop.rehearsing == ("2",)
@@ -56,9 +56,9 @@ def test_one_that_dies_while_it_is_greeted_keeps_nobody_waiting(playground: Play
     playground.come("3")
     playground.turn(busy=2.0)
     assert playground.loop.rehearsing == ("3",)
-    playground.greets.set()
+    playground.can_warm_up.set()
     playground.turn(busy=2.0, times=2)
-    assert playground.greeted == [ExecutorLocation("here", "3")], "there was nobody left to greet"
+    assert playground.warm == [ExecutorLocation("here", "3")], "there was nobody left to warm up"
     assert "3" in playground.loop.placement
 
 
@@ -88,7 +88,7 @@ def test_the_buckets_of_one_that_dies_go_to_those_that_live(playground: Playgrou
     assert playground.owners() == {"1"}
 
 
-def test_one_that_comes_for_one_that_died_takes_its_seat(playground: Playground) -> None:
+def test_one_that_comes_for_one_that_died_takes_its_slices(playground: Playground) -> None:
     playground.come("2")
     playground.turn(times=2)
     del playground.workers_["2"]
@@ -210,12 +210,9 @@ def test_a_stray_that_has_gone_is_forgotten(playground: Playground) -> None:
 def test_a_period_without_epochs_keeps_what_waits_and_who_owns_what() -> None:
     maps = even_maps(BUCKETS, 2)
     made = snapshot(
-        10.0,
-        2.0,
-        [],
+        Period(10.0, 2.0, [], Backlog({"clicks": 500}, {"clicks": 700, "late": 5})),
         [Worker("1", 1)],
         ["1", "1"],
-        Waiting({"clicks": 500}, {"clicks": 700, "late": 5}),
         1.0,
         owners={SUB: maps.default},
         density=2.0,
@@ -245,12 +242,14 @@ def test_decisions_are_kept_as_lines(playground: Playground) -> None:
 def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> None:
     maps = even_maps(BUCKETS, 2)
     made = snapshot(
-        10.0,
-        2.0,
-        [report(1, maps, events=1_000), report(2, maps, events=3_000)],
+        Period(
+            10.0,
+            2.0,
+            [report(1, maps, events=1_000), report(2, maps, events=3_000)],
+            Backlog({"clicks": 500}, {"clicks": 2_500}),
+        ),
         [Worker("1", 1), Worker("2", 1)],
         ["1", "2"],
-        Waiting({"clicks": 500}, {"clicks": 2_500}),
         1.0,
     )
     one = made.sub_queries[SUB]
@@ -295,7 +294,7 @@ def test_what_an_epoch_takes_anyhow_is_told_apart() -> None:
     maps = even_maps(BUCKETS, 1)
     # half a second an epoch and a millisecond an event, a tenth of it again in the scan
     reports = [report(at, maps, events=n, seconds=0.5 + n / 1_000) for at, n in enumerate([100, 400, 100])]
-    made = snapshot(10.0, 4.0, reports, [Worker("1", 1)], ["1"], Waiting({}, {"clicks": 0}), 1.0)
+    made = snapshot(Period(10.0, 4.0, reports, Backlog({}, {"clicks": 0})), [Worker("1", 1)], ["1"], 1.0)
     assert made.sub_queries[SUB].fixed_seconds == pytest.approx(1.5)
     assert made.sub_queries[SUB].cost_seconds == pytest.approx(0.001)
     assert made.sub_queries[SCAN].cost_seconds == pytest.approx(0.0001)
@@ -304,7 +303,7 @@ def test_what_an_epoch_takes_anyhow_is_told_apart() -> None:
 def test_the_processor_of_one_that_never_had_a_task_is_not_known(playground: Playground) -> None:
     workers = [Worker("1", 1), Worker("2", 1), Worker("3", 1, memory=5.0)]
     maps = even_maps(BUCKETS, 1)
-    made = snapshot(10.0, 2.0, [report(1, maps)], workers, ["1"], Waiting({}, {}), 1.0)
+    made = snapshot(Period(10.0, 2.0, [report(1, maps)], Backlog({}, {})), workers, ["1"], 1.0)
     assert made.fleet.cpu[0] > 0
     assert math.isnan(made.fleet.cpu[1])
     assert made.fleet.cpu[2] == 0, "it had one once"
@@ -326,7 +325,7 @@ def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
         task("2", {20: (7, 0)}),
         task("3", {}),
     ]
-    assert held(list_tasks(one for one in reports if isinstance(one, ScanReport))) == {
+    assert memory_by_executor(list_tasks(one for one in reports if isinstance(one, ScanReport))) == {
         "1": 600 + 40 + 50 + 300,
         "2": 7,
     }
@@ -337,7 +336,7 @@ def test_the_memory_of_executors_is_remembered_while_nothing_runs_there_and_forg
     one = report(1, even_maps(BUCKETS, 1))
     meter.add(replace(one, tasks=(replace(one.tasks[0], memory={10: (500, 20)}),)))
     workers = [Worker("1", 1), Worker("2", 1)]
-    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
-    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
-    meter.measured(workers[1:], ["2"])
-    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [0, 0]
+    assert meter.measure(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
+    assert meter.measure(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
+    meter.measure(workers[1:], ["2"])
+    assert meter.measure(workers, ["1", "2"]).fleet.memory.tolist() == [0, 0]

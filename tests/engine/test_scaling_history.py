@@ -177,9 +177,9 @@ def test_nothing_is_decided_while_slices_get_other_numbers(playground: Playgroun
     for name in "1234":
         del playground.workers_[name]
     playground.slow = True
-    while playground.loop._renumbering is None:
+    while not playground.loop._changes.is_renumbering:
         playground.turn()
-        playground.made() if playground.loop._renumbering is None else None
+        playground.made() if not playground.loop._changes.is_renumbering else None
         assert playground.now < 100
     (waiting,) = playground.under_way
     playground.come("7")
