@@ -40,12 +40,12 @@ _KEPT_REPLIES = 1_000
 
 @dataclass(frozen=True)
 class StreamEntry:
-    """A stream and its statement. `known_as` distinguishes it from an earlier one of its name. `code`: it came with a
-    Python job, and is dropped when no job reads it any more."""
+    """A stream and its statement. `unique_name` distinguishes it from an earlier one of its name. `code`: it came with
+    a Python job, and is dropped when no job reads it any more."""
 
     name: str
     text: str
-    known_as: str
+    unique_name: str
     code: CodeReference | None = None
 
     @property
@@ -119,18 +119,18 @@ class JobEntry:
 class Catalogue:
     """All streams and jobs.
 
-    `last` is the highest number given to any of them; `former` are the names of streams that were dropped, `removed`
-    those of outputs of the app; `texts` are the statements about jobs in the text that the engine started with;
-    `replies` are the latest named requests, each with the digest of its text and its replies.
+    `last_number` is the highest number of any of them. `dropped_streams` and `dropped_outputs` are the names of streams
+    and of outputs of the app that were dropped. `texts` are the statements about jobs in the text that the engine
+    started with. `replies` are the latest named requests, each with the digest of its text and its replies.
     """
 
     streams: Mapping[str, StreamEntry] = field(default_factory=dict)
     jobs: Mapping[str, JobEntry] = field(default_factory=dict)
-    last: int = 0
-    former: frozenset[str] = frozenset()
+    last_number: int = 0
+    dropped_streams: frozenset[str] = frozenset()
     texts: Mapping[str, str] = field(default_factory=dict)
     replies: Mapping[str, RememberReplies] = field(default_factory=dict)
-    removed: frozenset[str] = frozenset()
+    dropped_outputs: frozenset[str] = frozenset()
 
     @staticmethod
     def of_app(outputs: Mapping[str, Semantics | None], streams: Collection[str]) -> Catalogue:
@@ -149,12 +149,12 @@ class Catalogue:
         jobs = {}
         for name, entry in base.jobs.items():
             known = self.jobs.get(name)
-            if known is None and name not in self.removed:
+            if known is None and name not in self.dropped_outputs:
                 jobs[name] = entry
             elif known is not None and known.of_app:
                 number = entry.number if known.in_app_plan else known.number
                 jobs[name] = replace(known, number=number, created=entry.created)
-        streams = {name: one for name, one in base.streams.items() if name not in self.former}
+        streams = {name: one for name, one in base.streams.items() if name not in self.dropped_streams}
         return replace(self, streams={**streams, **self.streams}, jobs={**jobs, **present})
 
     def after(self, command: Command) -> Catalogue:
@@ -167,11 +167,13 @@ class Catalogue:
             return self  # an output that the app no longer has
         match command:
             case AddStream(name, text, code):
-                known_as = f"{name}~{self.last + 1}" if name in self.former else name
-                entry = StreamEntry(name, text, known_as, code)
-                return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
+                unique_name = f"{name}~{self.last_number + 1}" if name in self.dropped_streams else name
+                entry = StreamEntry(name, text, unique_name, code)
+                return replace(self, streams={**self.streams, name: entry}, last_number=self.last_number + 1)
             case RemoveStream(name):
-                return replace(self, streams=_without(self.streams, name), former=self.former | {name})
+                return replace(
+                    self, streams=_without(self.streams, name), dropped_streams=self.dropped_streams | {name}
+                )
             case RememberText(name, text):
                 return replace(self, texts={**self.texts, name: text})
             case RememberReplies(name):
@@ -180,7 +182,7 @@ class Catalogue:
                     del replies[old]
                 return replace(self, replies=replies)
             case AddJob(name, select, sinks, parameters, recovery, code):
-                number, master = self.last + 1, Master(name)
+                number, master = self.last_number + 1, Master(name)
                 job = JobEntry(
                     name, select, sinks, parameters, number, master, number, recovery=recovery, code=code
                 )
@@ -190,18 +192,18 @@ class Catalogue:
             case ChangeRecovery(name, recovery):
                 return self._with(replace(self.jobs[name], recovery=recovery))
             case RemoveJob(name):
-                removed = self.removed | {name} if self.jobs[name].of_app else self.removed
-                return replace(self, jobs=_without(self.jobs, name), removed=removed)
+                dropped = self.dropped_outputs | {name} if self.jobs[name].of_app else self.dropped_outputs
+                return replace(self, jobs=_without(self.jobs, name), dropped_outputs=dropped)
             case FailJob():
                 return self._failed(command)
             case ResumeJob(name, anew=True):
                 job = self.jobs[name]
-                job = replace(job, number=self.last + 1, master=job.master.after("resume"), lost=False)
-                return self._with(job, self.last + 1)
+                job = replace(job, number=self.last_number + 1, master=job.master.after("resume"), lost=False)
+                return self._with(job, self.last_number + 1)
             case EmptyJob(name, anew=True):
                 job = self.jobs[name]
-                job = replace(job, number=self.last + 1, master=job.master.after("empty"))
-                return self._with(job, self.last + 1)
+                job = replace(job, number=self.last_number + 1, master=job.master.after("empty"))
+                return self._with(job, self.last_number + 1)
             case PauseJob(name) | ResumeJob(name) | FlushJob(name) | EmptyJob(name):
                 job = self.jobs[name]
                 return self._with(replace(job, master=job.master.after(command.do)))
@@ -235,12 +237,14 @@ class Catalogue:
         )
         if command.state == "kept":
             return self._with(job)
-        number = self.last + 1
+        number = self.last_number + 1
         private = number if command.state == "rebuilt" else None
         return self._with(replace(job, number=number, private=private, lost=False), number)
 
     def _with(self, job: JobEntry, last: int | None = None) -> Catalogue:
-        return replace(self, jobs={**self.jobs, job.name: job}, last=self.last if last is None else last)
+        return replace(
+            self, jobs={**self.jobs, job.name: job}, last_number=self.last_number if last is None else last
+        )
 
 
 def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -337,7 +337,7 @@ def unread_streams(builder: JobBuilder, catalogue: Catalogue) -> list[str]:
     if not came:
         return []
     read = frozenset[str]().union(*(names_read(builder, name, catalogue) for name in catalogue.jobs))
-    return [name for name in came if name not in read and catalogue.streams[name].known_as not in read]
+    return [name for name in came if name not in read and catalogue.streams[name].unique_name not in read]
 
 
 def _unchanged(entry: JobEntry) -> str:

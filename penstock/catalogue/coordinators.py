@@ -1,13 +1,12 @@
-"""The coordinators that share the masters of an engine's jobs, as the coordination store knows them.
+"""Join the coordinators that share an engine's jobs, and know which are alive, through the coordination store.
 
-    jobs/ID/coordinators   the coordinators whose sessions live, and what each says of itself; ID is the state's
+    jobs/ID/coordinators   the coordinators with a live session, and the facts of each; ID is the state's
 
-Receives this process's name and address; hands who is alive, and who carries a job's master.
-
-Guarantees: while the store answers, one that has died is gone from everybody's view within its session's timeout and a
-look. One that was paused so long that its session ended comes back under a new one. While the store is away, the last
-view holds. Does not guarantee: that two have the same view at the same moment. Nothing rests on that: what keeps
-commands in order is the log they are appended to.
+Guarantees: while the store answers, a coordinator that died leaves everybody's view within its session's timeout plus
+one look. One that was paused until its session ended joins again with a new one. While the store is away, the last
+view holds.
+Does not guarantee: that two coordinators have the same view at the same moment. Nothing depends on it: the command log
+keeps commands in order.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Coordinator:
-    """What a coordinator says of itself. `engine`: it runs the epochs too."""
+    """The facts of a coordinator. `engine`: it executes the epochs too."""
 
     name: str
     url: str
@@ -40,12 +39,12 @@ class Coordinator:
     process: int = 0
 
 
-#: told that others are alive now than before: who was and who is
+#: called when other coordinators are alive than before, with both rosters
 Watcher = Callable[[Roster, Roster], None]
 
 
 class Coordinators:
-    """One coordinator among others. To be entered, and closed."""
+    """One coordinator among others: a context manager."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Coordinators:
         self.close()
 
     def close(self) -> None:
-        """Leave: the others take over at once."""
+        """Leave: the others take over its jobs at once."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
@@ -84,7 +83,7 @@ class Coordinators:
 
     @property
     def roster(self) -> Roster:
-        """Who is alive."""
+        """The coordinators that are alive."""
         return self._roster
 
     @property
@@ -92,9 +91,9 @@ class Coordinators:
         """The coordinators that are alive, by name."""
         return self._alive
 
-    def carrier(self, job: str) -> Coordinator:
-        """Who carries a job's master; this one where nobody else is known."""
-        return self._alive.get(self._roster.carrier(job), self.me)
+    def manager_of(self, job: str) -> Coordinator:
+        """The coordinator that manages a job; this one where no other is known."""
+        return self._alive.get(self._roster.manager_of(job), self.me)
 
     def wait_joined(self, seconds: float) -> bool:
         """Wait until this one is a member and has seen the others, or for so long."""
@@ -116,12 +115,12 @@ class Coordinators:
 
     def _attend(self, session: Session) -> None:
         """Be a member while the session lives."""
-        said = json.dumps(asdict(self.me)).encode()
+        facts = json.dumps(asdict(self.me)).encode()
         joined = False
         while session.is_held() and not self._closing.is_set():
             try:
-                # one of our name that was killed may not have been missed yet
-                joined = joined or session.join(self._group, self.me.name, said)
+                # the session of a killed coordinator of our name may not have expired yet
+                joined = joined or session.join(self._group, self.me.name, facts)
                 if joined:
                     self._look()
             except ExternalError as error:
@@ -129,8 +128,8 @@ class Coordinators:
             self._closing.wait(_LOOK_SECONDS)
 
     def _look(self) -> None:
-        found = self._store.members(self._group)
-        alive = {name: Coordinator(**json.loads(said)) for name, said in found.items()}
+        members = self._store.members(self._group)
+        alive = {name: Coordinator(**json.loads(facts)) for name, facts in members.items()}
         alive[self.me.name] = self.me
         before, after = self._roster, Roster(self.me.name, frozenset(alive) - {self.me.name})
         self._alive, self._roster = alive, after
@@ -143,5 +142,5 @@ def coordinator(name: str | None, url: str, *, engine: bool = False) -> Coordina
     """This process as a coordinator, named by its machine and port unless it has a name."""
     host, port = socket.gethostname(), url.rpartition(":")[2]
     # one that listens on all addresses is reached by its machine's name
-    reached = url.replace("//0.0.0.0:", f"//{host}:").replace("//[::]:", f"//{host}:")
-    return Coordinator(name or f"{host}:{port}", reached, engine, host, os.getpid())
+    reachable = url.replace("//0.0.0.0:", f"//{host}:").replace("//[::]:", f"//{host}:")
+    return Coordinator(name or f"{host}:{port}", reachable, engine, host, os.getpid())

@@ -91,17 +91,17 @@ class JobBuilder:
     def stream(self, name: str, catalogue: Catalogue) -> Stream:
         """A stream of the catalogue."""
         entry = catalogue.streams[name]
-        cached = self._streams.get(entry.known_as)
+        cached = self._streams.get(entry.unique_name)
         built_from = entry.text, entry.code
         if cached is None or cached[0] != built_from:
-            self._jobs = {n: one for n, one in self._jobs.items() if not _reads(one.job, entry.known_as)}
+            self._jobs = {n: one for n, one in self._jobs.items() if not _reads(one.job, entry.unique_name)}
             stream = self._build_stream(entry)
             node = stream.node
             assert isinstance(node, logical.Source)
-            if node.stream.name != entry.known_as:
-                stream = Stream(replace(node, stream=replace(node.stream, name=entry.known_as)))
-            self._streams[entry.known_as] = built_from, stream
-        return self._streams[entry.known_as][1]
+            if node.stream.name != entry.unique_name:
+                stream = Stream(replace(node, stream=replace(node.stream, name=entry.unique_name)))
+            self._streams[entry.unique_name] = built_from, stream
+        return self._streams[entry.unique_name][1]
 
     def _build_stream(self, entry: StreamEntry) -> Stream:
         if entry.text:
@@ -179,7 +179,7 @@ class JobBuilder:
     def forget_unused(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
         """Keep only what is in the catalogue; returns the sinks that nobody needs any more."""
         self._jobs = {name: built for name, built in self._jobs.items() if name in catalogue.jobs}
-        streams = {entry.known_as for entry in catalogue.streams.values()}
+        streams = {entry.unique_name for entry in catalogue.streams.values()}
         self._streams = {name: built for name, built in self._streams.items() if name in streams}
         needed = {entry.created for entry in catalogue.jobs.values()}
         return [self._sinks.pop(number)[1] for number in self._sinks.keys() - needed]

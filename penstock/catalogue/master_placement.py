@@ -1,7 +1,7 @@
-"""Which coordinator carries a job's master: rendezvous hashing, so that no single one carries all of them. Pure.
+"""Decide which coordinator manages a job: rendezvous hashing spreads the masters of all jobs. Pure.
 
-Each coordinator draws a number for each job; the greatest wins. When one comes or goes, only the jobs it wins or had
-move; nobody has to keep a table or agree on one.
+Each coordinator gets a hash for each job; the greatest wins. When one comes or goes, only the jobs that it wins or had
+move; there is no table to keep or agree on.
 """
 
 from __future__ import annotations
@@ -22,52 +22,52 @@ from penstock.sql.statements import (
 )
 
 
-def carrier(job: str, coordinators: Collection[str]) -> str:
-    """The coordinator, of those that are alive, that carries a job's master."""
+def manager_of(job: str, coordinators: Collection[str]) -> str:
+    """The coordinator, of those that are alive, that manages a job."""
     if not coordinators:
         raise ValueError("no coordinator is alive")
-    return max(coordinators, key=lambda coordinator: (_drawn(job, coordinator), coordinator))
+    return max(coordinators, key=lambda coordinator: (_weight(job, coordinator), coordinator))
 
 
-def carried(coordinator: str, jobs: Iterable[str], coordinators: Collection[str]) -> list[str]:
-    """The jobs whose masters a coordinator carries."""
-    return [job for job in jobs if carrier(job, coordinators) == coordinator]
+def managed_jobs(coordinator: str, jobs: Iterable[str], coordinators: Collection[str]) -> list[str]:
+    """The jobs that a coordinator manages."""
+    return [job for job in jobs if manager_of(job, coordinators) == coordinator]
 
 
 @dataclass(frozen=True)
 class Roster:
-    """The coordinators that are alive as one of them, `me`, sees it. It counts itself in."""
+    """The coordinators that are alive, as one of them, `me`, sees them. It counts itself."""
 
     me: str
     others: frozenset[str] = frozenset()
 
-    def carrier(self, job: str) -> str:
-        """Who carries a job's master."""
-        return carrier(job, self.others | {self.me})
+    def manager_of(self, job: str) -> str:
+        """The coordinator that manages a job."""
+        return manager_of(job, self.others | {self.me})
 
-    def carried(self, jobs: Iterable[str]) -> list[str]:
-        """The jobs whose masters this one carries."""
-        return carried(self.me, jobs, self.others | {self.me})
+    def managed_jobs(self, jobs: Iterable[str]) -> list[str]:
+        """The jobs that this coordinator manages."""
+        return managed_jobs(self.me, jobs, self.others | {self.me})
 
-    def taken_over(self, before: Roster, jobs: Iterable[str]) -> list[str]:
-        """The jobs whose masters have come to this one."""
+    def gained_jobs(self, before: Roster, jobs: Iterable[str]) -> list[str]:
+        """The jobs that this coordinator manages now and did not before."""
         jobs = list(jobs)
-        return sorted(set(self.carried(jobs)) - set(before.carried(jobs)))
+        return sorted(set(self.managed_jobs(jobs)) - set(before.managed_jobs(jobs)))
 
 
-def subject(statements: Sequence[Statement]) -> str | None:
-    """The job or stream whose master takes some statements in: the first that is to change, else the first that is
-    asked about; None where any coordinator can answer."""
-    named: list[str] = []
-    asked: list[str] = []
+def subject_of(statements: Sequence[Statement]) -> str | None:
+    """The job or stream whose manager accepts some statements: the first that they change, else the first that they
+    explain; None where any coordinator can reply."""
+    changed: list[str] = []
+    explained: list[str] = []
     for statement in statements:
         match statement:
             case CreateStream() | CreateJob() | AlterJob() | SetRecovery() | Change() | DropStream():
-                named.append(statement.name)
+                changed.append(statement.name)
             case Explain(what=str() as name):
-                asked.append(name)
-    return next(iter([*named, *asked]), None)
+                explained.append(name)
+    return next(iter([*changed, *explained]), None)
 
 
-def _drawn(job: str, coordinator: str) -> bytes:
+def _weight(job: str, coordinator: str) -> bytes:
     return hashlib.blake2b(f"{coordinator}\0{job}".encode(), digest_size=8).digest()

@@ -237,7 +237,9 @@ class Program:
         app, now = self._given.app, self._history.latest
         if app is None:
             return
-        jobs = [name for name, entry in now.jobs.items() if not entry.of_app and name not in now.removed]
+        jobs = [
+            name for name, entry in now.jobs.items() if not entry.of_app and name not in now.dropped_outputs
+        ]
         streams = [name for name, entry in now.streams.items() if entry.text or entry.code is not None]
         taken = [("job", name) for name in app.plan.outputs if name in jobs]
         taken += [("stream", name) for name in app.plan.scans if name in streams]

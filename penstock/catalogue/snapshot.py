@@ -22,11 +22,11 @@ def encode_catalogue(catalogue: Catalogue) -> bytes:
         "format": FORMAT,
         "streams": [_stream_to_json(entry) for entry in catalogue.streams.values()],
         "jobs": [_job_to_json(entry) for entry in catalogue.jobs.values()],
-        "last": catalogue.last,
-        "former": sorted(catalogue.former),
+        "last": catalogue.last_number,
+        "former": sorted(catalogue.dropped_streams),
         "said": dict(catalogue.texts),
         "answered": {name: _replies_to_json(kept) for name, kept in catalogue.replies.items()},
-        **({"removed": sorted(catalogue.removed)} if catalogue.removed else {}),
+        **({"removed": sorted(catalogue.dropped_outputs)} if catalogue.dropped_outputs else {}),
     }
     text = json.dumps(body, separators=(",", ":")).encode()
     return b"%s\n%08x\n" % (text, zlib.crc32(text))
@@ -61,13 +61,13 @@ def _replies_from_json(name: str, digest: str, replies: list[Any]) -> RememberRe
 
 
 def _stream_to_json(entry: StreamEntry) -> list[Any]:
-    return [entry.name, entry.text, entry.known_as, *([] if entry.code is None else [entry.code.facts])]
+    return [entry.name, entry.text, entry.unique_name, *([] if entry.code is None else [entry.code.facts])]
 
 
 def _stream_from_json(
-    name: str, text: str, known_as: str, code: Mapping[str, Any] | None = None
+    name: str, text: str, unique_name: str, code: Mapping[str, Any] | None = None
 ) -> StreamEntry:
-    return StreamEntry(name, text, known_as, CodeReference.of(code))
+    return StreamEntry(name, text, unique_name, CodeReference.of(code))
 
 
 def _job_to_json(entry: JobEntry) -> dict[str, Any]:

@@ -100,8 +100,8 @@ def join_coordinators(
         log(
             "coordinators",
             alive=sorted(after.others | {after.me}),
-            carried=len(after.carried(names)),
-            taken_over=after.taken_over(before, names)[:100],
+            carried=len(after.managed_jobs(names)),
+            taken_over=after.gained_jobs(before, names)[:100],
         )
 
     def log_problem(error: PenstockError) -> None:
@@ -110,7 +110,7 @@ def join_coordinators(
     facts = StateDirectory(hosted.state).read_existing_facts()
     members = Coordinators(open_store(where), facts.id, me, watcher=log_change, problem=log_problem)
     with members:
-        jobs.questions.show_managers(lambda job: members.roster.carrier(job))
+        jobs.questions.show_managers(lambda job: members.roster.manager_of(job))
         hosted.peers = members
         forwarding = server.service.forwarding
         forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)

@@ -23,7 +23,7 @@ import httpx
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
-from penstock.catalogue.master_placement import subject
+from penstock.catalogue.master_placement import subject_of
 from penstock.server.structured_log import log
 from penstock.sql.parse import parse
 
@@ -94,7 +94,7 @@ class Forwarding:
         """Return the response of the coordinator that manages a job; None if this process is to respond."""
         is_read = scope["method"] == "GET" or scope["path"].endswith("/messages")
         until = time.monotonic() + MAX_FORWARD_SECONDS
-        while (manager := coordinators.carrier(name)).name != coordinators.me.name:
+        while (manager := coordinators.manager_of(name)).name != coordinators.me.name:
             if not is_read and REQUEST.get() is None:
                 REQUEST.set(uuid.uuid4().hex)
             response = await self._send_to(manager, scope, headers, body)
@@ -158,7 +158,7 @@ def _subject_of_body(path: str, content_type: bytes, body: bytes) -> str | None:
             name = json.loads(body)["name"]
             return name if isinstance(name, str) else None
         text = body.decode() if content_type.startswith(b"application/sql") else json.loads(body)["sql"]
-        return subject(parse(text))
+        return subject_of(parse(text))
     except Exception:
         return None
 

@@ -283,7 +283,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         return {**self._job(name), **inventory.job_details(self.program, name)}
 
     def _job(self, name: str) -> dict[str, Any]:
-        manager = None if self.peers is None else self.peers.roster.carrier(name)
+        manager = None if self.peers is None else self.peers.roster.manager_of(name)
         return {**inventory.job_facts(self.program, name), **self._job_activity(name), "coordinator": manager}
 
     def _job_activity(self, name: str) -> dict[str, Any]:
@@ -337,7 +337,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         if self.peers is None:
             return []
         self.check_open()
-        jobs = Counter(map(self.peers.roster.carrier, self.program.catalogue.jobs))
+        jobs = Counter(map(self.peers.roster.manager_of, self.program.catalogue.jobs))
         return [
             {"name": one.name, "url": one.url, "engine": one.engine, "jobs": jobs[one.name]}
             for _, one in sorted(self.peers.alive.items())

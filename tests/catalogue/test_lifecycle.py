@@ -1,4 +1,4 @@
-"""A job's life, and which coordinator carries it."""
+"""A job's life, and which coordinator manages it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.catalogue.lifecycle import Master, Transition
-from penstock.catalogue.master_placement import carried, carrier
+from penstock.catalogue.master_placement import managed_jobs, manager_of
 from penstock.errors import UserError
 
 TRANSITIONS = st.lists(st.sampled_from(get_args(Transition)), max_size=30)
@@ -57,15 +57,15 @@ JOBS = [f"job_{number}" for number in range(1_000)]
 
 def test_masters_are_spread_evenly_and_each_job_has_one() -> None:
     alive = ["a", "b", "c", "d"]
-    loads = Counter(carrier(job, alive) for job in JOBS)
+    loads = Counter(manager_of(job, alive) for job in JOBS)
     assert set(loads) == set(alive)
     assert max(loads.values()) < 1.3 * len(JOBS) / len(alive)
-    assert sorted(job for name in alive for job in carried(name, JOBS, alive)) == sorted(JOBS)
+    assert sorted(job for name in alive for job in managed_jobs(name, JOBS, alive)) == sorted(JOBS)
 
 
 def test_only_the_jobs_of_who_left_move() -> None:
-    before = {job: carrier(job, ["a", "b", "c"]) for job in JOBS}
-    after = {job: carrier(job, ["a", "c"]) for job in JOBS}
+    before = {job: manager_of(job, ["a", "b", "c"]) for job in JOBS}
+    after = {job: manager_of(job, ["a", "c"]) for job in JOBS}
     assert all(after[job] == owner for job, owner in before.items() if owner != "b")
     with pytest.raises(ValueError, match="alive"):
-        carrier("j", [])
+        manager_of("j", [])

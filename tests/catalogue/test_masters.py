@@ -1,4 +1,4 @@
-"""Several processes take in commands for the same jobs: who carries which, and what keeps them in order."""
+"""Several processes accept commands for the same jobs: which manages which, and what keeps them in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import AddStream, Command
 from penstock.catalogue.command_log import CommandLog
-from penstock.catalogue.master_placement import Roster, subject
+from penstock.catalogue.master_placement import Roster, subject_of
 from penstock.catalogue.program import Program
 from penstock.errors import PenstockError, UserError
 from penstock.sql.parse import parse
@@ -35,11 +35,11 @@ SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page 
 @settings(max_examples=20, deadline=None)
 @given(names=NAMES)
 def test_masters_are_spread_over_whoever_there_is(names: set[str]) -> None:
-    loads = Counter(Roster(name, frozenset(names - {name})).carrier(job) for job in JOBS for name in names)
+    loads = Counter(Roster(name, frozenset(names - {name})).manager_of(job) for job in JOBS for name in names)
     assert set(loads) <= names
     share = len(JOBS) / len(names)
     for name in names:
-        mine = Roster(name, frozenset(names - {name})).carried(JOBS)
+        mine = Roster(name, frozenset(names - {name})).managed_jobs(JOBS)
         assert loads[name] == len(mine) * len(names), "all of them see it alike"
         assert abs(len(mine) - share) < 6 * (share + 1) ** 0.5, "about as many as the others"
 
@@ -51,16 +51,16 @@ def test_only_the_masters_of_who_comes_or_goes_move(names: set[str], draw: rando
     others = frozenset(names - {me})
     before = Roster(me, others)
     came = Roster(me, others | {"new"})
-    assert {job for job in JOBS if came.carrier(job) != before.carrier(job)} == {
-        job for job in JOBS if came.carrier(job) == "new"
+    assert {job for job in JOBS if came.manager_of(job) != before.manager_of(job)} == {
+        job for job in JOBS if came.manager_of(job) == "new"
     }
-    assert came.taken_over(before, JOBS) == []
+    assert came.gained_jobs(before, JOBS) == []
     if others:
         gone = draw.choice(sorted(others))
         after = Roster(me, others - {gone})
-        moved = {job for job in JOBS if after.carrier(job) != before.carrier(job)}
-        assert moved == {job for job in JOBS if before.carrier(job) == gone}
-        assert set(after.taken_over(before, JOBS)) == {job for job in moved if after.carrier(job) == me}
+        moved = {job for job in JOBS if after.manager_of(job) != before.manager_of(job)}
+        assert moved == {job for job in JOBS if before.manager_of(job) == gone}
+        assert set(after.gained_jobs(before, JOBS)) == {job for job in moved if after.manager_of(job) == me}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_only_the_masters_of_who_comes_or_goes_move(names: set[str], draw: rando
     ],
 )
 def test_statements_belong_to_the_first_they_change(said: str, about: str | None) -> None:
-    assert subject(parse(said)) == about
+    assert subject_of(parse(said)) == about
 
 
 # -- the log -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.catalogue.master_placement import carrier
+from penstock.catalogue.master_placement import manager_of
 from penstock.cli.load_app import load
 from penstock.client import connect
 from penstock.testing.inline import InlineEngine
@@ -80,8 +80,8 @@ Start = Callable[..., Process]
 
 def _spread(url: str, names: list[str]) -> dict[str, str] | None:
     """Who carries which job, as a coordinator says, if that is as these names have it."""
-    found = _carriers(url)
-    return found if found == {job: carrier(job, names) for job in found} else None
+    found = _managers(url)
+    return found if found == {job: manager_of(job, names) for job in found} else None
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def _seen(url: str) -> list[dict[str, Any]]:
     return found
 
 
-def _carriers(url: str) -> dict[str, str]:
+def _managers(url: str) -> dict[str, str]:
     return {job["name"]: job["coordinator"] for job in httpx.get(f"{url}/jobs", timeout=60).json()}
 
 
@@ -184,7 +184,7 @@ def test_one_of_three_is_killed_and_no_command_is_lost_or_done_twice(
         left = [urls[0], urls[2]]
         until(lambda: all(len(_seen(url)) == 2 for url in left), WAIT)
         until(lambda: all(_spread(url, ["one", "three"]) for url in left), WAIT)
-        after = {job: carrier(job, ["one", "three"]) for job in before}
+        after = {job: manager_of(job, ["one", "three"]) for job in before}
         assert {job for job in before if after[job] != before[job]} == {
             job for job, name in before.items() if name == "two"
         }, "only its jobs have moved"
@@ -303,7 +303,7 @@ def test_coordinators_go_on_while_the_engine_is_away(start: Start, tmp_path: Pat
     def shown() -> bool:
         rows = json.loads(cli("jobs", "list", "--json"))
         found = {row["job"]: row["coordinator"] for row in rows}
-        return found == {job: carrier(job, ["engine", "other"]) for job in [*jobs, "seen"]}
+        return found == {job: manager_of(job, ["engine", "other"]) for job in [*jobs, "seen"]}
 
     until(shown, WAIT)
     assert sum(one["jobs"] for one in _seen(there)) == 9

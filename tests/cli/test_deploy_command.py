@@ -118,7 +118,7 @@ def test_jobs_are_created_altered_and_pruned_from_the_command_line(
     engine.when(rows_of("mine"))
     write(tmp_path, APP.replace('key_by("path")', 'key_by("status")'))
     (line,) = said(engine, "jobs", "alter", "mine", "--from", f"{app}:counts", "--rebuild")
-    assert line == "altered job mine; its state is made again from the earliest events the log still has"
+    assert line == "altered job mine; its state is rebuilt from the earliest events that the log still has"
     assert "app.py:counts" in "".join(said(engine, "jobs", "list", "--json"))
     shown = "".join(said(engine, "jobs", "show", "mine"))
     assert "reads stream clicks~5: status" in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators, coordinator
-from penstock.catalogue.master_placement import Roster, carrier
+from penstock.catalogue.master_placement import Roster, manager_of
 from penstock.coordination.address import open_store
 from penstock.coordination.files import FileStore
 from penstock.errors import PenstockError
@@ -52,8 +52,8 @@ def test_all_see_each_other_and_one_who_leaves(join: Join) -> None:
     everyone = {"one", "two", "three"}
     _until(lambda: all(set(c.alive) == everyone for c in (one, two, three)))
     jobs = [f"job_{n}" for n in range(50)]
-    assert all(c.carrier(job).name == carrier(job, everyone) for job in jobs for c in (one, two, three))
-    assert one.carrier("job_1").url == f"http://127.0.0.1/{carrier('job_1', everyone)}"
+    assert all(c.manager_of(job).name == manager_of(job, everyone) for job in jobs for c in (one, two, three))
+    assert one.manager_of("job_1").url == f"http://127.0.0.1/{manager_of('job_1', everyone)}"
     two.close()
     _until(lambda: all(set(c.alive) == {"one", "three"} for c in (one, three)))
     assert one.roster == Roster("one", frozenset({"three"}))
@@ -92,7 +92,7 @@ def test_a_store_that_is_away_is_told_and_all_masters_stay_here(tmp_path: Path) 
     with alone:
         _until(lambda: bool(told))
         assert told[0].condition == "STORE_UNAVAILABLE"
-        assert alone.carrier("any").name == "one"
+        assert alone.manager_of("any").name == "one"
         (tmp_path / "store").unlink()
         (tmp_path / "away").rename(tmp_path / "store")
         assert alone.wait_joined(WAIT)

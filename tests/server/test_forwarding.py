@@ -34,7 +34,7 @@ class Fixed:
     managers: list[Coordinator] = field(default_factory=list)
     lookups: int = 0
 
-    def carrier(self, job: str) -> Coordinator:
+    def manager_of(self, job: str) -> Coordinator:
         self.lookups += 1
         return self.managers.pop(0) if len(self.managers) > 1 else self.managers[0]
 
