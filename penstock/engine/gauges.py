@@ -57,15 +57,15 @@ class Gauges:
     state_bytes: int = 0
     watermark: int | None = None
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
-    answers: dict[str, pl.DataFrame] = field(default_factory=dict)
-    began_at: float | None = None
+    results: dict[str, pl.DataFrame] = field(default_factory=dict)
+    started_at: float | None = None
     ended_at: float | None = None
     _epochs: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=KEPT_EPOCHS))
     _recent: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=SHOWN_EPOCHS))
 
-    def began(self) -> None:
+    def start(self) -> None:
         """The engine is ready; epochs follow."""
-        self.began_at = self.clock()
+        self.started_at = self.clock()
 
     @property
     def epochs(self) -> int:
@@ -83,12 +83,12 @@ class Gauges:
         return self.registry.count(m.LATE_EVENTS)
 
     @property
-    def leaped(self) -> int:
+    def skipped_partitions(self) -> int:
         """Partitions skipped so far."""
         return self.registry.count(m.SKIPPED_PARTITIONS)
 
     @property
-    def bad(self) -> int:
+    def dead_letters(self) -> int:
         """Dead letters so far."""
         return self.registry.count(m.DEAD_LETTERS)
 
@@ -97,7 +97,7 @@ class Gauges:
         self.count(report.metrics)
         for name, rows in report.rows.items():
             if rows.height:
-                self.answers[name] = latest_answer(rows)
+                self.results[name] = latest_rows(rows)
 
     def count(self, epoch: EpochMetrics) -> None:
         """Add the figures of an epoch, without its rows."""
@@ -113,14 +113,14 @@ class Gauges:
     def rate(self) -> float:
         """Recent events per second."""
         now = self.clock()
-        since = max(now - RECENT_SECONDS, self.began_at or now - RECENT_SECONDS)
+        since = max(now - RECENT_SECONDS, self.started_at or now - RECENT_SECONDS)
         return sum(e.events for e in self._recent if e.at > since) / max(now - since, 1e-3)
 
     def mean_rate(self) -> float:
         """Events a second from the engine's readiness to the last commit."""
-        if self.began_at is None or self.ended_at is None:
+        if self.started_at is None or self.ended_at is None:
             return 0.0
-        return self.events / max(self.ended_at - self.began_at, 1e-3)
+        return self.events / max(self.ended_at - self.started_at, 1e-3)
 
     def latency(self, *, recent: bool) -> Latency | None:
         """The recent latency, or that of the whole run (its last 5,000 epochs); None without live events."""
@@ -158,7 +158,7 @@ def latency_of(epochs: Iterable[_Epoch], points: int = 101) -> Latency | None:
     return Latency(float(p50), float(p99))
 
 
-def latest_answer(rows: pl.DataFrame) -> pl.DataFrame:
+def latest_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of an epoch at its last instant; all if rows have no instant."""
     for name in ("as_of", "window_end"):
         if name in rows.columns:

@@ -41,9 +41,9 @@ class JobClient:
         self._file.close()
         self._line.close()
 
-    def say(self, sql: str) -> list[dict[str, Any]]:
+    def execute(self, sql: str) -> list[dict[str, Any]]:
         """Execute statements; returns an answer for each."""
-        answers: list[dict[str, Any]] = self._request({"say": sql})
+        answers: list[dict[str, Any]] = self._request({"execute": sql})
         return answers
 
     def submit(self, request: str, file: Path, **more: Any) -> list[dict[str, Any]]:

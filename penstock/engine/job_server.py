@@ -1,6 +1,6 @@
 """Accepts commands and questions about an engine's jobs, at a socket that only its user can reach.
 
-Requests and answers are lines of JSON: `{"say": sql}`, `{"submit": {...}}` with the name of a file of Python,
+Requests and answers are lines of JSON: `{"execute": sql}`, `{"submit": {...}}` with the name of a file of Python,
 `{"ask": job}`, `{"route": [job, message]}` and `{"since": [job, epoch]}` are answered by `{"ok": ...}` or
 `{"error": ...}`.
 
@@ -53,7 +53,7 @@ class JobServer:
     def _answer(self, text: bytes) -> dict[str, Any]:
         try:
             match json.loads(text):
-                case {"say": str() as sql}:
+                case {"execute": str() as sql}:
                     return {"ok": [reply.to_json() for reply in self._jobs.execute(sql)]}
                 case {"submit": dict() as facts}:
                     request, check = read_request(facts), bool(facts.get("check"))
