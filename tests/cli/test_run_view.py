@@ -1,4 +1,4 @@
-"""What a pipe is told of a run: also that a long epoch is still under way."""
+"""What a pipe shows of a run: also that a long epoch is still under way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.cli.run_view import LineView, ScreenView, view_for
 
 
 class Engine:
-    """Carries out epoch 3, and counts how often somebody looks at what it does."""
+    """Executes epoch 3, and counts how often somebody looks at what it does."""
 
     def __init__(self) -> None:
         self.looks, self.last_epoch = 0, 2
@@ -23,10 +23,10 @@ class Engine:
     @property
     def admission(self) -> SimpleNamespace:
         self.looks += 1
-        return SimpleNamespace(admitted=3)
+        return SimpleNamespace(last_admitted=3)
 
 
-def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_takes_long_is_reported_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "LONG_SECONDS", 0.2)
     engine: Any = Engine()
     out = io.StringIO()
