@@ -72,7 +72,7 @@ def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Ou
 def _altered(client: JobClient, version: int, ended: Sequence[BaseException]) -> float:
     """From a command to the first row that shows it, in ms."""
     began = time.perf_counter()
-    client.say(f"ALTER JOB marked AS {_MARKED.format(version)}")
+    client.execute(f"ALTER JOB marked AS {_MARKED.format(version)}")
     _until(client, version, ended)
     return (time.perf_counter() - began) * 1000
 

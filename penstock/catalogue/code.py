@@ -107,9 +107,9 @@ def read_bundle(file: Path) -> CodeBundle:
                 hint="Keep data out of them, and other programs out of the directory.",
             )
         files[name] = _decode(source, path.parent / name)
-        found = _imports(_parse(files[name], str(path.parent / name)), PurePosixPath(name))
-        known = {*files, *missing}
-        missing += [one for one in dict.fromkeys(found) if one not in known and _is_own(path.parent, one)]
+        imported = _imports(_parse(files[name], str(path.parent / name)), PurePosixPath(name))
+        listed = {*files, *missing}
+        missing += [one for one in dict.fromkeys(imported) if one not in listed and _is_own(path.parent, one)]
     return CodeBundle(str(path), files)
 
 

@@ -109,13 +109,13 @@ class CodeLibrary:
 
     def apps(self, digest: str) -> dict[str, App | JobsDeclaration]:
         """The apps of a file, by the names of their attributes; one that has two names, by the first."""
-        found: dict[str, App | JobsDeclaration] = {}
+        apps: dict[str, App | JobsDeclaration] = {}
         for name, value in vars(self.module(digest)).items():
             if isinstance(value, App | JobsDeclaration) and all(
-                value is not other for other in found.values()
+                value is not other for other in apps.values()
             ):
-                found[name] = value
-        return found
+                apps[name] = value
+        return apps
 
     def unload_unused(self, needed: Collection[str]) -> None:
         """Unload all code except this."""
@@ -128,9 +128,9 @@ class CodeLibrary:
 
     def _bundle(self, digest: str) -> CodeBundle:
         with self._lock:
-            found = self._bundles.get(digest) or self._candidates.get(digest) or self.store.get(digest)
-            self._bundles[digest] = found
-            return found
+            bundle = self._bundles.get(digest) or self._candidates.get(digest) or self.store.get(digest)
+            self._bundles[digest] = bundle
+            return bundle
 
     def _value(self, reference: CodeReference) -> Any:
         """The value of an attribute of a file; of a function, what it returns."""
@@ -197,13 +197,13 @@ class CodeLibrary:
 
 def input_names(output: Output) -> tuple[str, ...]:
     """The names of the streams and jobs that a query reads, also of the epoch before."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in _nodes_of(output):
         if isinstance(node, Source):
-            found[node.stream.name] = None
+            names[node.stream.name] = None
         elif isinstance(node, FromJob | Previous):
-            found[node.job] = None
-    return tuple(found)
+            names[node.job] = None
+    return tuple(names)
 
 
 def input_jobs(output: Output) -> set[str]:
@@ -213,8 +213,8 @@ def input_jobs(output: Output) -> set[str]:
 
 def input_sources(output: Output) -> list[Source]:
     """The streams that a query reads, each once."""
-    found = {node.stream: node for node in _nodes_of(output) if isinstance(node, Source)}
-    return list(found.values())
+    sources = {node.stream: node for node in _nodes_of(output) if isinstance(node, Source)}
+    return list(sources.values())
 
 
 def _nodes_of(output: Output) -> list[logical.Node]:

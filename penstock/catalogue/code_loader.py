@@ -156,7 +156,7 @@ def _builtins_of(package: str, modules: Mapping[str, str]) -> dict[str, Any]:
         root = name.partition(".")[0]
         if level or root not in roots:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
-        found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or (), 0)
-        return found if fromlist else sys.modules[f"{package}.{root}"]
+        module = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or (), 0)
+        return module if fromlist else sys.modules[f"{package}.{root}"]
 
     return {**vars(builtins), "__import__": import_own}

@@ -51,24 +51,24 @@ def define_stream(stream: StreamDefinition) -> dict[str, Plain]:
 
 def find_differences(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> list[str]:
     """How two definitions differ, for people: `name: this, not that`."""
-    found = []
+    differences = []
     for name in dict.fromkeys([*one, *other]):
         mine, theirs = one.get(name), other.get(name)
         if mine == theirs:
             continue
         if isinstance(mine, dict) and isinstance(theirs, dict) and name == "columns":
-            found += [
+            differences += [
                 f"column {column}: {theirs.get(column, 'none')}, not {mine.get(column, 'none')}"
                 for column in dict.fromkeys([*mine, *theirs])
                 if mine.get(column) != theirs.get(column)
             ] or ["the order of the columns"]
         elif isinstance(mine, str | int | float | None) and isinstance(theirs, str | int | float | None):
-            found.append(f"{name}: {theirs}, not {mine}")
+            differences.append(f"{name}: {theirs}, not {mine}")
         elif _is_short(mine) and _is_short(theirs):
-            found.append(f"{name}: {_format(theirs)}, not {_format(mine)}")
+            differences.append(f"{name}: {_format(theirs)}, not {_format(mine)}")
         else:
-            found.append(name)
-    return found
+            differences.append(name)
+    return differences
 
 
 def define_output(output: logical.Output, digest: str) -> Plain:

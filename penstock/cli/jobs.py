@@ -82,7 +82,7 @@ def alter(
 def list_(state: State = None, json: Json = False) -> None:
     """List all jobs with their state: running, paused, failed."""
     with JobClient(running_state(state)) as client:
-        rows = client.say("SHOW JOBS")[0]["rows"]
+        rows = client.execute("SHOW JOBS")[0]["rows"]
     if json:
         print(json_text.dumps(rows, indent=1))
         return
@@ -97,8 +97,8 @@ def list_(state: State = None, json: Json = False) -> None:
 def show(name: Job, state: State = None, json: Json = False) -> None:
     """Show one job: its query, its plan, its latest result, and its error if it failed."""
     with JobClient(running_state(state)) as client:
-        plan = client.say(f"EXPLAIN JOB {name}")[0]["says"]
-        job = next(row for row in client.say("SHOW JOBS")[0]["rows"] if row["job"] == name)
+        plan = client.execute(f"EXPLAIN JOB {name}")[0]["says"]
+        job = next(row for row in client.execute("SHOW JOBS")[0]["rows"] if row["job"] == name)
         try:
             answer = client.ask(name)
         except UserError as error:
@@ -206,7 +206,7 @@ def _parse_message(text: str) -> Any:
 
 def _execute(state: Path | None, sql: str) -> None:
     with JobClient(running_state(state)) as client:
-        for answer in client.say(sql):
+        for answer in client.execute(sql):
             print(answer["says"])
 
 

@@ -64,7 +64,7 @@ class LineView:
     def phase(self, name: str) -> None:
         self._print(f"{self._elapsed()}  {_PHASES.get(name, name)}")
         if name == "running":
-            self.gauges.began()
+            self.gauges.start()
             if not self._quiet:
                 threading.Thread(target=self._report_long_epochs, name="penstock-view", daemon=True).start()
 
@@ -96,7 +96,7 @@ class LineView:
             *(f"backlog {name} {amount(count, unit)}" for name, count, unit in backlog(self._engine)),
             f"state {size(report.state_bytes)}",
             f"{self.gauges.late:,} late" if self.gauges.late else "",
-            f"{self.gauges.bad:,} dead" if self.gauges.bad else "",
+            f"{self.gauges.dead_letters:,} dead" if self.gauges.dead_letters else "",
         ]
         return f"{self._elapsed()}  " + "  ".join(part for part in parts if part)
 
@@ -144,7 +144,7 @@ class ScreenView:
         self._console.print(
             f"[dim]ready after {time.monotonic() - self._started_at:.0f} s[/]", highlight=False
         )
-        self.gauges.began()
+        self.gauges.start()
         self._started_at = time.monotonic()
         self._live = Live(self, console=self._console, refresh_per_second=4, vertical_overflow="crop")
         self._live.start()

@@ -37,7 +37,7 @@ class Facts:
 def draw_screen(gauges: Gauges, facts: Facts, width: int, height: int) -> RenderableType:
     """The whole screen, for a terminal of this size."""
     parts: list[RenderableType] = [_title(gauges, facts, width), _figures(gauges, facts, width), Text("")]
-    shown = [(name, gauges.answers[name]) for name in facts.outputs if name in gauges.answers]
+    shown = [(name, gauges.results[name]) for name in facts.outputs if name in gauges.results]
     room = height - _HEAD_LINES
     if not shown:
         awaited_event = "the first window to close" if gauges.epochs else "Spark to plan the first epoch"
@@ -99,7 +99,7 @@ def _figures(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
         sparkline(lengths, bars),
         f"at most {seconds(facts.target_seconds)}",
     )
-    dropped = f"{gauges.late:,} late, {gauges.bad:,} dead"
+    dropped = f"{gauges.late:,} late, {gauges.dead_letters:,} dead"
     grid.add_row("state", size(gauges.state_bytes), "", dropped)
     grid.add_row("backlog", waiting or "-", "", "")
     return grid

@@ -16,7 +16,6 @@ from typing import Annotated
 import typer
 
 from penstock.catalogue.coordinators import coordinator
-from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import served_app
 from penstock.cli.options import (
@@ -46,8 +45,8 @@ from penstock.cli.options import (
 )
 from penstock.cli.run_engine import StopSignals
 from penstock.cli.scaling_options import executor_settings
-from penstock.cli.serve_unit import Spread, serve_ha
-from penstock.cli.service_options import Door, join_coordinators
+from penstock.cli.serve_unit import serve_ha
+from penstock.cli.service_options import Door, ServiceSettings, join_coordinators
 from penstock.cli.state import remove_state_directory
 from penstock.cli.unit import watch_unit
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
@@ -59,7 +58,6 @@ from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.middleware import PAGES
 from penstock.server.security import check_token_for_code
 from penstock.server.statement_guard import AllowedServers, StatementGuard
 from penstock.server.structured_log import log, log_as_json
@@ -165,67 +163,37 @@ def serve(
     )
     _check_unit(ha, unit_options, unit)
     unit_options.check()
-    spark, for_seconds = as_spark_settings(conf), None if for_ is None else as_seconds(for_, "--for")
-    app = as_reduced(served_app(file, empty), reduced)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
     check_token_for_code(allow_code, door.token)
+    app = as_reduced(served_app(file, empty), reduced)
     place = state or default_state(app.name)
     if ha:
         refuse_executors(elastic, manager, executors)
         refuse_reduced(reduced)
-    if fresh:
-        remove_state_directory(place)
-    guard = StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
-    pages = mount_dashboard if ui else None
-    if ha:
-        settings = Settings(
-            state=place,
-            master=master,
-            slices=slices,
-            epoch_seconds=as_seconds(epoch, "--epoch"),
-            spark=spark,
-        )
-        launch = unit_options.launch(app, file, settings, served=True)
-        serve_ha(
-            app,
-            place,
-            launch,
-            scheme,
-            door=door,
-            guard=guard,
-            pages=pages,
-            for_seconds=for_seconds,
-            spread=Spread(coordination, name),
-        )
-        return
-    program = program_of(app, place, keeps_results=True)
+    service = ServiceSettings(
+        app,
+        place,
+        door,
+        StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code),
+        mount_dashboard if ui else None,
+        None if for_ is None else as_seconds(for_, "--for"),
+        coordination,
+        name,
+    )
     settings = Settings(
         state=place,
         master=master,
         slices=slices,
         epoch_seconds=as_seconds(epoch, "--epoch"),
-        spark=spark,
-        **executor_settings(master, executors, elastic, manager),
+        spark=as_spark_settings(conf),
+        **({} if ha else executor_settings(master, executors, elastic, manager)),
     )
-    engine = Engine(program, settings)
-    hosted = Host(program, place, guard)
-    hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
-    hosted.engine_status = lambda: status(engine, latest_snapshot(engine))
-    if unit is not None:
-        hosted.unit_status = watch_unit(unit)
-    log_as_json()
-    with door.server(hosted, pages) as server, contextlib.ExitStack() as spread:
-        shown = f"{server.url}{PAGES}/" if ui else None
-
-        def opened() -> None:
-            log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
-            door.warn()
-            hosted.open(engine.state.manifests.latest().epoch)
-            if coordination is not None:
-                me = coordinator(name, server.url, engine=True)
-                spread.enter_context(join_coordinators(coordination, server, hosted, me, door))
-
-        _run(engine, program, hosted, for_seconds, opened)
+    if fresh:
+        remove_state_directory(place)
+    if ha:
+        serve_ha(service, unit_options.launch(app, file, settings, served=True), scheme)
+    else:
+        _serve_engine(service, settings, unit)
 
 
 def _check_unit(ha: bool, unit_options: UnitOptions, watched: Path | None) -> None:
@@ -245,29 +213,46 @@ def _check_unit(ha: bool, unit_options: UnitOptions, watched: Path | None) -> No
         )
 
 
-def _run(
-    engine: Engine,
-    program: Program,
-    hosted: Host,
-    for_seconds: float | None,
-    opened: Callable[[], None],
-) -> None:
-    stopping = StopSignals(engine)
-    with stopping.signals(), contextlib.ExitStack() as listening:
+def _serve_engine(service: ServiceSettings, settings: Settings, unit: Path | None) -> None:
+    """Run an engine and serve its results; with `unit` also the status of that HA unit."""
+    program = program_of(service.app, service.state, keeps_results=True)
+    engine = Engine(program, settings)
+    host = Host(program, service.state, service.guard)
+    host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
+    host.engine_status = lambda: status(engine, latest_snapshot(engine))
+    if unit is not None:
+        host.unit_status = watch_unit(unit)
+    log_as_json()
+    with service.door.server(host, service.pages) as server, contextlib.ExitStack() as stack:
 
-        def show_phase(phase: str) -> None:
-            if hosted.phase == "starting":  # the first phase: the state is open
-                opened()
+        def open_host() -> None:
+            service.log_listening(server)
+            host.open(engine.state.manifests.latest().epoch)
+            if service.coordination is not None:
+                me = coordinator(service.name, server.url, engine=True)
+                stack.enter_context(join_coordinators(service.coordination, server, host, me, service.door))
+
+        _run(engine, host, service.for_seconds, open_host)
+
+
+def _run(engine: Engine, host: Host, for_seconds: float | None, open_host: Callable[[], None]) -> None:
+    """Run an engine behind a host until it ends or a signal stops it."""
+    stopping = StopSignals(engine)
+    with stopping.signals(), contextlib.ExitStack() as servers:
+
+        def on_phase(phase: str) -> None:
+            if host.phase == "starting":  # the first phase: the state is open
+                open_host()
             if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has replaced our handlers
             if phase == "running":
-                listening.enter_context(JobServer(program, engine.settings.state))
-                listening.enter_context(StatusServer(engine))
+                servers.enter_context(JobServer(engine.program, engine.settings.state))
+                servers.enter_context(StatusServer(engine))
             log(phase)
-            hosted.enter_phase(phase)
+            host.enter_phase(phase)
 
         try:
-            run = engine.run(hosted.add_epoch, for_seconds=for_seconds, on_phase=show_phase)
+            run = engine.run(host.add_epoch, for_seconds=for_seconds, on_phase=on_phase)
             log("ended", epochs=run.epochs, events=run.events)
         except PenstockError as error:
             log("failed", logging.ERROR, condition=error.condition, error=error.text())
@@ -276,4 +261,4 @@ def _run(
             log("stopped at once; the next start repeats the epoch that was under way", logging.WARNING)
             raise SystemExit(130) from None
         finally:
-            hosted.end()
+            host.end()

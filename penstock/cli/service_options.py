@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
+from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.master_placement import Roster
 from penstock.coordination.address import open_store
 from penstock.errors import PenstockError, UserError
+from penstock.query.logical import App
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server, Tls
 from penstock.server.limits import Limits
+from penstock.server.middleware import PAGES
 from penstock.server.security import Token, check_token_for_address, is_loopback, parse_address, read_token
+from penstock.server.statement_guard import StatementGuard
 from penstock.server.structured_log import log
 from penstock.state.directory import StateDirectory
 
@@ -60,6 +64,28 @@ class Door:
         """Warn about what others could read on the network."""
         if self.tls is None and not is_loopback(self.host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """What a service serves, and where."""
+
+    app: App | JobsApp
+    state: Path
+    door: Door
+    guard: StatementGuard
+    #: adds the dashboard to the API, if it is served
+    pages: Callable[[Service], None] | None = None
+    for_seconds: float | None = None
+    #: the coordination store at which it shares the management of jobs, if any, and its name there
+    coordination: str | None = None
+    name: str | None = None
+
+    def log_listening(self, server: Server) -> None:
+        dashboard = None if self.pages is None else f"{server.url}{PAGES}/"
+        has_token = self.door.token is not None
+        log("listening", url=server.url, dashboard=dashboard, state=str(self.state), token=has_token)
+        self.door.warn()
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explai
     """Print the plan of a query, without running it."""
     if state is not None:
         with JobClient(state) as client:
-            print(client.say(statement.text)[0]["says"])
+            print(client.execute(statement.text)[0]["says"])
         return
     defining = [
         replace(one, statements=[s for s in one.statements if not isinstance(s, Select)]) for one in scripts
@@ -107,7 +107,7 @@ def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
     name = f"sql_{os.urandom(4).hex()}"
     end = None if for_seconds is None else time.monotonic() + for_seconds
     with JobClient(state) as client:
-        client.say(f"CREATE JOB {name} AS {select.text}")
+        client.execute(f"CREATE JOB {name} AS {select.text}")
         epoch = 0
         try:
             while end is None or time.monotonic() < end:
@@ -118,7 +118,7 @@ def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
         except KeyboardInterrupt:
             pass
         finally:
-            client.say(f"DROP JOB {name}")
+            client.execute(f"DROP JOB {name}")
 
 
 def _print(answer: dict[str, Any]) -> None:

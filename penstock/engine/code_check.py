@@ -1,4 +1,4 @@
-"""Refuse to be a replica with other code than the engine that leads: the two would give different rows. Pure."""
+"""Refuses to follow a leader that runs other code: the two engines would give different rows. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.errors import UserError
 from penstock.query.code_digests import find_differences
 from penstock.query.describe_code import PYTHON
 
-#: so many names are listed in the message
+#: names in the message
 _LISTED = 5
 
 
 def check_replica(mine: Mapping[str, str], leaders: Mapping[str, str] | None) -> None:
-    """Raise if an engine that is to follow runs other code than the leader said it runs; if it said nothing, pass."""
+    """Raise if a follower's code differs from the leader's; pass if the leader has not written its own."""
     if leaders is None or not (names := find_differences(mine, leaders)):
         return
     if names[0] == PYTHON:

@@ -1,12 +1,9 @@
-"""What a running engine looks like in numbers: rate, latency, epochs, totals, and the latest answers.
+"""Sums epoch reports up for the live view and the summary: rate, latency, epochs, totals, and the latest results.
 
-Receives the report of every epoch; hands figures for the live view, the plain lines and the summary.
-
-*Latency* is end to end: from the time an event carries to the moment its epoch is committed, that is, its
-results are in the sinks. An epoch tells its oldest and newest event time; its events are taken as spread evenly
-between the two, each epoch weighing as many as it had. Access logs carry whole seconds, so up to one second of
-it is rounding. Events older than an hour are a replay: for them latency means nothing, and none is told.
-What a window has to wait for its end is not latency and not counted.
+*Latency* is end to end: from the time of an event to the commit of its epoch, when its results are in the sinks. An
+epoch has an oldest and a newest event time; its events count as spread evenly between the two. Access logs have whole
+seconds, so up to one second of the latency is rounding. Events older than an hour are a replay and have no latency.
+The wait of a window for its end does not count.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ KEPT_EPOCHS = 5_000
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds within which half and 99 of 100 events were through."""
+    """The latency of half and of 99 of 100 events, in seconds."""
 
     p50: float
     p99: float
@@ -51,7 +48,7 @@ class _Epoch:
 
 @dataclass
 class Gauges:
-    """Collects reports. Not safe for two threads: the view holds a lock."""
+    """Sums reports up. Not safe for two threads: the view holds a lock."""
 
     clock: Callable[[], float] = time.time
     #: counts of everything, as they are exported
@@ -60,15 +57,15 @@ class Gauges:
     state_bytes: int = 0
     watermark: int | None = None
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
-    answers: dict[str, pl.DataFrame] = field(default_factory=dict)
-    began_at: float | None = None
+    results: dict[str, pl.DataFrame] = field(default_factory=dict)
+    started_at: float | None = None
     ended_at: float | None = None
-    _kept: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=KEPT_EPOCHS))
+    _epochs: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=KEPT_EPOCHS))
     _recent: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=SHOWN_EPOCHS))
 
-    def began(self) -> None:
+    def start(self) -> None:
         """The engine is ready; epochs follow."""
-        self.began_at = self.clock()
+        self.started_at = self.clock()
 
     @property
     def epochs(self) -> int:
@@ -86,49 +83,49 @@ class Gauges:
         return self.registry.count(m.LATE_EVENTS)
 
     @property
-    def leaped(self) -> int:
+    def skipped_partitions(self) -> int:
         """Partitions skipped so far."""
         return self.registry.count(m.SKIPPED_PARTITIONS)
 
     @property
-    def bad(self) -> int:
+    def dead_letters(self) -> int:
         """Dead letters so far."""
         return self.registry.count(m.DEAD_LETTERS)
 
     def add(self, report: EpochReport) -> None:
-        """Take in an epoch and its rows."""
+        """Add an epoch and its rows."""
         self.count(report.metrics)
         for name, rows in report.rows.items():
             if rows.height:
-                self.answers[name] = latest_answer(rows)
+                self.results[name] = latest_rows(rows)
 
     def count(self, epoch: EpochMetrics) -> None:
-        """Take in the figures of an epoch, whose rows are elsewhere."""
+        """Add the figures of an epoch, without its rows."""
         fold_epoch(self.registry, epoch)
         self.last_epoch = epoch.epoch
         self.state_bytes = epoch.state_bytes
         self.watermark, self.watermarks = epoch.watermark, epoch.watermarks
         self.ended_at = epoch.committed_at
-        found = _Epoch(epoch.committed_at, epoch.events, epoch.seconds, *epoch.ages)
-        self._kept.append(found)
-        self._recent.append(found)
+        summary = _Epoch(epoch.committed_at, epoch.events, epoch.seconds, *epoch.ages)
+        self._epochs.append(summary)
+        self._recent.append(summary)
 
     def rate(self) -> float:
-        """Events a second of late."""
+        """Recent events per second."""
         now = self.clock()
-        since = max(now - RECENT_SECONDS, self.began_at or now - RECENT_SECONDS)
+        since = max(now - RECENT_SECONDS, self.started_at or now - RECENT_SECONDS)
         return sum(e.events for e in self._recent if e.at > since) / max(now - since, 1e-3)
 
     def mean_rate(self) -> float:
         """Events a second from the engine's readiness to the last commit."""
-        if self.began_at is None or self.ended_at is None:
+        if self.started_at is None or self.ended_at is None:
             return 0.0
-        return self.events / max(self.ended_at - self.began_at, 1e-3)
+        return self.events / max(self.ended_at - self.started_at, 1e-3)
 
     def latency(self, *, recent: bool) -> Latency | None:
-        """Of late, or of the whole run (its last 5,000 epochs); None without live events."""
+        """The recent latency, or that of the whole run (its last 5,000 epochs); None without live events."""
         if not recent:
-            return latency_of(self._kept)
+            return latency_of(self._epochs)
         since = self.clock() - RECENT_SECONDS
         return latency_of(epoch for epoch in self._recent if epoch.at > since)
 
@@ -161,8 +158,8 @@ def latency_of(epochs: Iterable[_Epoch], points: int = 101) -> Latency | None:
     return Latency(float(p50), float(p99))
 
 
-def latest_answer(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of the rows of an epoch those of the last instant, when they have one; else all."""
+def latest_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of an epoch at its last instant; all if rows have no instant."""
     for name in ("as_of", "window_end"):
         if name in rows.columns:
             return rows.filter(pl.col(name) == rows[name].max())

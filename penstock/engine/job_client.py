@@ -1,6 +1,6 @@
-"""Speaks to the engine that runs on a state directory, or to a coordinator of its jobs where that does not run.
+"""Sends statements and questions to the engine on a state directory or, if none runs, to a coordinator of its jobs.
 
-Receives statements and questions; hands its answers, or raises what it refused them with.
+An error of the other side is raised here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.errors import ExternalError, UserError
 
 
 class JobClient:
-    """A line to a running engine. To be closed."""
+    """A connection to a running engine. To be closed."""
 
     def __init__(self, state: Path) -> None:
         line = _line(sockets_of(state))
@@ -41,35 +41,34 @@ class JobClient:
         self._file.close()
         self._line.close()
 
-    def say(self, sql: str) -> list[dict[str, Any]]:
-        """Have statements carried out; hands an answer to each."""
-        answers: list[dict[str, Any]] = self._asked({"say": sql})
+    def execute(self, sql: str) -> list[dict[str, Any]]:
+        """Execute statements; returns an answer for each."""
+        answers: list[dict[str, Any]] = self._request({"execute": sql})
         return answers
 
     def submit(self, request: str, file: Path, **more: Any) -> list[dict[str, Any]]:
-        """Have jobs created, altered or deployed from a file of Python, which the engine reads; returns an answer for
-        each."""
+        """Create, alter or deploy jobs from a Python file, which the engine reads; returns an answer for each."""
         # the engine may have another working directory
         facts = {"request": request, "file": str(file.absolute()), **more}
-        answers: list[dict[str, Any]] = self._asked({"submit": facts})
+        answers: list[dict[str, Any]] = self._request({"submit": facts})
         return answers
 
     def ask(self, job: str) -> dict[str, Any] | None:
         """A job's latest answer."""
-        answer: dict[str, Any] | None = self._asked({"ask": job})
+        answer: dict[str, Any] | None = self._request({"ask": job})
         return answer
 
     def route(self, job: str, message: Any) -> Any:
         """What a job answers to a message."""
-        return self._asked({"route": [job, message]})
+        return self._request({"route": [job, message]})
 
     def since(self, job: str, epoch: int) -> list[dict[str, Any]]:
         """A job's rows from an epoch on."""
-        answers: list[dict[str, Any]] = self._asked({"since": [job, epoch]})
+        answers: list[dict[str, Any]] = self._request({"since": [job, epoch]})
         return answers
 
-    def _asked(self, question: dict[str, Any]) -> Any:
-        self._file.write(json.dumps(question).encode() + b"\n")
+    def _request(self, request: dict[str, Any]) -> Any:
+        self._file.write(json.dumps(request).encode() + b"\n")
         self._file.flush()
         line = self._file.readline()
         if not line:
@@ -81,7 +80,7 @@ class JobClient:
 
 
 def _line(paths: Sequence[str]) -> socket.socket | None:
-    """A line to the first of these sockets at which somebody listens."""
+    """A connection to the first of these sockets that a server listens on."""
     for path in paths:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -94,8 +93,7 @@ def _line(paths: Sequence[str]) -> socket.socket | None:
 
 
 def running_state(state: Path | None, kind: str = "") -> Path:
-    """The state directory that is meant: the one named, or the only one under .penstock with an engine on it that
-    answers this kind of question."""
+    """This state directory or, if None, the only one under .penstock whose engine has this kind of socket."""
     if state is not None:
         return state
     root = Path(".penstock")
@@ -105,14 +103,14 @@ def running_state(state: Path | None, kind: str = "") -> Path:
         for place in found
         if any(map(os.path.exists, [socket_of(place, kind)] if kind else sockets_of(place)))
     ]
-    if not running and not kind:  # one that runs an app says itself that it takes no commands
+    if not running and not kind:  # an engine of an app refuses commands with a reason
         running = [place for place in found if os.path.exists(socket_of(place, "status"))]
     if len(running) == 1:
         return running[0]
     names = ", ".join(map(str, running)) if running else "none"
     raise UserError(
         "WHICH_ENGINE",
-        "say which engine is meant",
+        "more than one engine could be meant, or none",
         detail=f"running under {root}: {names}",
         hint="Give its state directory: --state DIR.",
     )

@@ -1,6 +1,6 @@
-"""Where a running engine takes commands and questions about its jobs: a socket that only its user can reach.
+"""Accepts commands and questions about an engine's jobs, at a socket that only its user can reach.
 
-Receives lines of JSON; hands lines of JSON: `{"say": sql}`, `{"submit": {...}}` with the name of a file of Python,
+Requests and answers are lines of JSON: `{"execute": sql}`, `{"submit": {...}}` with the name of a file of Python,
 `{"ask": job}`, `{"route": [job, message]}` and `{"since": [job, epoch]}` are answered by `{"ok": ...}` or
 `{"error": ...}`.
 
@@ -36,7 +36,7 @@ class JobServer:
     def __init__(self, jobs: Program, state: Path, coordinator: str | None = None) -> None:
         self._jobs = jobs
         self.path = socket_of(state) if coordinator is None else coordinator_socket(state, coordinator)
-        self._server = LineServer.at(self.path, "penstock-jobs", self._answered)
+        self._server = LineServer.at(self.path, "penstock-jobs", self._answer_line)
 
     def __enter__(self) -> JobServer:
         self._server.__enter__()
@@ -47,26 +47,25 @@ class JobServer:
     ) -> None:
         self._server.__exit__(kind, error, trace)
 
-    def _answered(self, text: bytes) -> bytes:
+    def _answer_line(self, text: bytes) -> bytes:
         return json.dumps(self._answer(text), default=str).encode()
 
     def _answer(self, text: bytes) -> dict[str, Any]:
         try:
-            asked = json.loads(text)
-            match asked:
-                case {"say": str() as sql}:
+            match json.loads(text):
+                case {"execute": str() as sql}:
                     return {"ok": [reply.to_json() for reply in self._jobs.execute(sql)]}
                 case {"submit": dict() as facts}:
                     request, check = read_request(facts), bool(facts.get("check"))
                     return {"ok": [reply.to_json() for reply in self._jobs.submit(request, check=check)]}
                 case {"ask": str() as job}:
                     answer = self._jobs.ask(job)
-                    return {"ok": None if answer is None else told(answer)}
+                    return {"ok": None if answer is None else answer_to_json(answer)}
                 case {"route": [str() as job, message]}:
                     return {"ok": self._jobs.questions.send_message(job, message)}
                 case {"since": [str() as job, int() as epoch]}:
-                    return {"ok": [told(answer) for answer in self._jobs.since(job, epoch)]}
-            raise InternalError("BAD_REQUEST", "this is not a request an engine knows")
+                    return {"ok": [answer_to_json(answer) for answer in self._jobs.since(job, epoch)]}
+            raise InternalError("BAD_REQUEST", "the engine does not know this request")
         except PenstockError as error:
             return {"error": error_to_json(error)}
         except Exception as failure:
@@ -74,24 +73,24 @@ class JobServer:
             return {"error": error_to_json(unexpected)}
 
 
-def told(answer: JobResult) -> dict[str, Any]:
-    """An answer as JSON."""
+def answer_to_json(answer: JobResult) -> dict[str, Any]:
+    """A result as JSON."""
     return {"epoch": answer.epoch, "columns": answer.rows.columns, "rows": answer.rows.rows()}
 
 
 def coordinator_socket(state: Path, name: str) -> str:
-    """Where a coordinator listens that does not run the epochs itself."""
+    """The socket of a coordinator that runs no epochs itself."""
     return socket_of(state, f"{_AT}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
 def sockets_of(state: Path) -> list[str]:
-    """Where somebody may answer for the jobs of a state directory: first the engine, then coordinators."""
+    """The sockets that may answer for the jobs of a state directory: first the engine's, then those of coordinators."""
     return [socket_of(state), *sorted(glob.glob(socket_of(state, f"{_AT}*")))]
 
 
 def socket_of(state: Path, kind: str = "") -> str:
-    """Where the engine on a state directory listens, for jobs or another kind of question. The names of sockets are
-    short, those of directories are not."""
+    """The socket of the engine on a state directory, for jobs or another kind of request. It is not in that directory:
+    names of sockets must be short."""
     folder = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():

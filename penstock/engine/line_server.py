@@ -1,7 +1,4 @@
-"""A socket of this machine that answers lines: each caller in a thread of its own, a line for a line.
-
-Receives what makes an answer of a line; hands callers its answers until it is closed.
-"""
+"""Serves a Unix socket that answers each line with a line, each connection in a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-#: the longest line taken: a query of the longest allowed length, as JSON
+#: the longest line accepted: a query of the longest allowed length, as JSON
 MOST_BYTES = 8 << 20
 
 
@@ -44,7 +41,7 @@ class LineServer:
             server.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
         self._server.close()

@@ -99,7 +99,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         self.phase = phase
         if phase == "running":
             with self._lock:
-                self._gauges.began()
+                self._gauges.start()
 
     def add_epoch(self, report: EpochReport) -> None:
         """Show a committed epoch."""

@@ -1,6 +1,6 @@
-"""A service without Spark: the inline engine on a thread, behind the real API on a port of this machine.
+"""Serves an app without Spark: the inline engine on a thread, behind the real API on a port of this machine.
 
-For tests of the API and of clients. The same host, server and subscriptions as `penstock serve`.
+For tests of the API and of clients. Host, server and subscriptions are those of `penstock serve`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class PushedLog(ListLog):
 
 
 class Serving:
-    """A service that runs. `step` runs an epoch, where the engine does not do so by itself."""
+    """A running service. `step` runs an epoch, if the engine does not run by itself."""
 
     def __init__(self, url: str, service: Service, engine: InlineEngine) -> None:
         self.url, self.service, self.host, self._engine = url, service, service.host, engine
 
     def step(self) -> bool:
-        """Run an epoch if there is a reason for one; hands whether there was."""
+        """Run an epoch if there is a reason for one; returns whether there was."""
         report = self._engine.step()
         if report is not None:
             self.host.add_epoch(report)
@@ -58,6 +58,7 @@ class Serving:
             pass
 
 
+# over 8 parameters: a test sets one or two of them
 @contextmanager
 def serving(
     app: App | Program,
@@ -72,7 +73,7 @@ def serving(
     pace: Callable[[], bool] = lambda: True,
     code: bool = False,
 ) -> Iterator[Serving]:
-    """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` says so."""
+    """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` returns True."""
     program = program_of(app, state, keeps_results=True) if isinstance(app, App) else app
     host = Host(program, state, StatementGuard(files, state, code=code))
     engine = InlineEngine(program, state, epoch_units=epoch_units)

@@ -104,14 +104,14 @@ def engines(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def life(client: JobClient, job: str) -> str | None:
-    rows = client.say("SHOW JOBS")[0]["rows"]
+    rows = client.execute("SHOW JOBS")[0]["rows"]
     return next((row["life"] for row in rows if row["job"] == job), None)
 
 
 def test_functions_of_an_app_file_run_in_the_workers(engines: Callable[..., Running]) -> None:
     engine = engines("shop.py", APP)
     made = engine.when(
-        lambda client: client.say("CREATE JOB unnamed AS SELECT unnamed(path) AS path FROM clicks")
+        lambda client: client.execute("CREATE JOB unnamed AS SELECT unnamed(path) AS path FROM clicks")
     )
     assert made[0]["says"].startswith("created")
     for job in ("named", "unnamed"):
@@ -155,10 +155,11 @@ def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], R
         assert life(client, "errors") == "paused"
         assert life(client, "plain") == "running"
         assert (
-            "LIMIT 1" in next(r for r in client.say("SHOW JOBS")[0]["rows"] if r["job"] == "popular")["query"]
+            "LIMIT 1"
+            in next(r for r in client.execute("SHOW JOBS")[0]["rows"] if r["job"] == "popular")["query"]
         )
     live = again.run_command("sql", "SELECT path FROM clicks WHERE status = 404", "--for", "3s")
     assert live.returncode == 0, live.stderr
     assert all(set(json.loads(line)) == {"path"} for line in live.stdout.splitlines())
     with JobClient(again.state) as client:
-        assert all(not row["job"].startswith("sql_") for row in client.say("SHOW JOBS")[0]["rows"])
+        assert all(not row["job"].startswith("sql_") for row in client.execute("SHOW JOBS")[0]["rows"])

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.screen import Facts, draw_screen
-from penstock.engine.gauges import Gauges, latest_answer
+from penstock.engine.gauges import Gauges, latest_rows
 from penstock.epoch.runner import EpochReport
 from penstock.formatting import clock, seconds, size, sparkline
 
@@ -39,7 +39,7 @@ def report(
 
 def gauges(now: float = NOW) -> Gauges:
     made = Gauges(clock=lambda: now)
-    made.began_at = now - 4
+    made.started_at = now - 4
     return made
 
 
@@ -78,7 +78,7 @@ def test_the_rate_looks_back_no_further_than_the_engine_has_run() -> None:
 
 def test_the_latest_answer_is_that_of_the_last_instant() -> None:
     rows = pl.DataFrame({"as_of": [1, 1, 2], "n": [1, 2, 3]})
-    assert latest_answer(rows)["n"].to_list() == [3]
+    assert latest_rows(rows)["n"].to_list() == [3]
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (60, 16)])

@@ -41,7 +41,7 @@ class JobsKit(Kit):
         def answers() -> list[dict[str, Any]] | None:
             try:
                 with JobClient(self.root) as client:
-                    return client.say(sql)
+                    return client.execute(sql)
             except (ExternalError, OSError):  # nobody leads, or not any more
                 return None
 
