@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +53,11 @@ def test_the_former_name_of_the_program_warns() -> None:
     from penstock.catalogue.program import Program
 
     assert Jobs is Program
+
+
+def test_the_former_name_of_execute_warns(tmp_path: Path) -> None:
+    from penstock.catalogue.program import Program
+
+    with pytest.warns(DeprecationWarning, match="execute"):
+        (reply,) = Program("empty", tmp_path).say("SHOW JOBS")
+    assert reply.message == "0 jobs"

@@ -88,14 +88,14 @@ class CodeRequestChecker:
         self._checks.check_free(name, acceptance.catalogue)
         self._checks.check_room(acceptance.catalogue)
         output, reference = self._resolve_query(name, reference)
-        came = self._add_streams(output, reference, acceptance)
+        added = self._add_streams(output, reference, acceptance)
         command = AddJob(name, recovery=output.recovery, code=reference)
         after = acceptance.catalogue.after(command)
         self._builder.job(name, after)
         check_declared(self._builder, name, after)
         self._builder.sinks(after.jobs[name])
-        with_it = f"; the stream {', '.join(came)} came with it" if came else ""
-        acceptance.do(command, f"created job {name}; it runs from the next epoch on{with_it}")
+        suffix = f"; the stream {', '.join(added)} came with it" if added else ""
+        acceptance.do(command, f"created job {name}; it runs from the next epoch on{suffix}")
 
     def _alter(
         self,
@@ -116,15 +116,15 @@ class CodeRequestChecker:
             )
         output, reference = self._resolve_query(name, reference)
         self._check_sinks(entry, reference, output)
-        came = self._add_streams(output, reference, acceptance)
+        added = self._add_streams(output, reference, acceptance)
         old = None if entry.left_out else self._builder.job(name, before)
         command = ChangeQuery(name, code=reference)
         new = self._builder.job(name, acceptance.catalogue.after(command))
         state, effect = decide_state(old, new, rebuild=rebuild)
         command = replace(command, state=state)
         check_declared(self._builder, name, acceptance.catalogue.after(command))
-        with_it = f"; the stream {', '.join(came)} came with it" if came else ""
-        acceptance.do(command, f"altered job {name}; {effect}{with_it}", state)
+        suffix = f"; the stream {', '.join(added)} came with it" if added else ""
+        acceptance.do(command, f"altered job {name}; {effect}{suffix}", state)
         if output.recovery is not None and output.recovery != entry.recovery:
             acceptance.note(ChangeRecovery(name, output.recovery))
 
@@ -154,13 +154,13 @@ class CodeRequestChecker:
 
     def _add_streams(self, output: Output, reference: CodeReference, acceptance: Acceptance) -> list[str]:
         """Add the streams that a query reads and the engine lacks; return their names. The others must be the same."""
-        came = []
+        added = []
         for source in input_sources(output):
             name = source.stream.name
             if name not in acceptance.catalogue.streams:
-                came.append(name)
+                added.append(name)
             self._add_stream(name, source, reference, acceptance)
-        return came
+        return added
 
     def _add_stream(self, name: str, source: Node, reference: CodeReference, acceptance: Acceptance) -> None:
         """Add a stream of a file, or check that the engine's is the same."""
@@ -333,11 +333,11 @@ class CodeRequestChecker:
 
 def unread_streams(builder: JobBuilder, catalogue: Catalogue) -> list[str]:
     """The streams that came with Python jobs and that no job reads."""
-    came = [name for name, entry in catalogue.streams.items() if entry.code is not None]
-    if not came:
+    added = [name for name, entry in catalogue.streams.items() if entry.code is not None]
+    if not added:
         return []
     read = frozenset[str]().union(*(names_read(builder, name, catalogue) for name in catalogue.jobs))
-    return [name for name in came if name not in read and catalogue.streams[name].unique_name not in read]
+    return [name for name in added if name not in read and catalogue.streams[name].unique_name not in read]
 
 
 def _unchanged(entry: JobEntry) -> str:

@@ -181,7 +181,7 @@ class Program:
             intake.leads = not follows
             intake.fenced_directory = fenced_directory or intake.fenced_directory
             self._history.load(owned=intake.leads)
-            self._check_app_names()
+            _check_app_names(self._given.app, self._history.latest)
             if intake.leads:
                 self._execute_initial_text()
             self._load_results()
@@ -191,7 +191,7 @@ class Program:
         begin = begin and bool(self._initial_text or self._given.streams or self._given.queries)
         with self._lock:
             self._history.load(owned=False)
-            self._check_app_names()
+            _check_app_names(self._given.app, self._history.latest)
             if begin:
                 self.replies = self._intake.execute_initial(parse_script(self._initial_text, self._file))
             self._load_results()
@@ -220,7 +220,7 @@ class Program:
         with self._lock:
             self._intake.leads = True
             self._execute_initial_text()
-            self._open_all(commands, self._inactive_jobs())
+            self._open_all(commands, _inactive_jobs(self._history, self._followed_commands))
             self._results.keep_only({entry.result_key for entry in self.catalogue.jobs.values()})
 
     def close(self) -> None:
@@ -231,24 +231,6 @@ class Program:
     def _load_results(self) -> None:
         kept = [entry.result_key for entry in self.catalogue.jobs.values() if self._keeps(entry)]
         self._results.load(kept)
-
-    def _check_app_names(self) -> None:
-        """Raise where the app has an output or a stream of a name that a command has created meanwhile."""
-        app, now = self._given.app, self._history.latest
-        if app is None:
-            return
-        jobs = [
-            name for name, entry in now.jobs.items() if not entry.of_app and name not in now.dropped_outputs
-        ]
-        streams = [name for name, entry in now.streams.items() if entry.text or entry.code is not None]
-        taken = [("job", name) for name in app.plan.outputs if name in jobs]
-        taken += [("stream", name) for name in app.plan.scans if name in streams]
-        for kind, name in taken:
-            raise UserError(
-                "NAME_TAKEN",
-                f"the app defines {name}, and a command has created a {kind} of that name",
-                hint=f"Rename the app's, or start with the app as it was and DROP {kind.upper()} {name}.",
-            )
 
     def _execute_initial_text(self) -> None:
         given = self._given
@@ -276,13 +258,29 @@ class Program:
         self._intake.sinks.open(catalogue, tried)
         self._intake.open_jobs(jobs.keys() - set(tried))
 
-    def _inactive_jobs(self) -> set[str]:
-        """The jobs that run neither now nor in an epoch that is recorded and still to be executed here."""
-        history, executed = self._history, self._followed_commands
-        if executed < history.folded:
-            return set()
-        jobs, new = history.after(executed).jobs, history.between(executed, history.count)
-        return {name for name, entry in jobs.items() if entry.master.life != "running"} - names_in(new)
+
+def _check_app_names(app: AppPlan | None, now: Catalogue) -> None:
+    """Raise where the app has an output or a stream of a name that a command has created meanwhile."""
+    if app is None:
+        return
+    jobs = [name for name, entry in now.jobs.items() if not entry.of_app and name not in now.dropped_outputs]
+    streams = [name for name, entry in now.streams.items() if entry.text or entry.code is not None]
+    taken = [("job", name) for name in app.plan.outputs if name in jobs]
+    taken += [("stream", name) for name in app.plan.scans if name in streams]
+    for kind, name in taken:
+        raise UserError(
+            "NAME_TAKEN",
+            f"the app defines {name}, and a command has created a {kind} of that name",
+            hint=f"Rename the app's, or start with the app as it was and DROP {kind.upper()} {name}.",
+        )
+
+
+def _inactive_jobs(history: CommandHistory, executed: int) -> set[str]:
+    """The jobs that run neither after the commands that were executed nor in a recorded epoch after those."""
+    if executed < history.folded:
+        return set()
+    jobs, new = history.after(executed).jobs, history.between(executed, history.count)
+    return {name for name, entry in jobs.items() if entry.master.life != "running"} - names_in(new)
 
 
 def __getattr__(name: str) -> type[Program]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import penstock as ps
 from penstock.catalogue.code_requests import alter_from, create_from, deploy
+from penstock.catalogue.command import Reply
 from penstock.catalogue.program import Program
-from penstock.catalogue.statement_checker import Reply
 from penstock.query.stream import Stream
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit

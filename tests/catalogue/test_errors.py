@@ -75,7 +75,7 @@ def test_a_job_that_reads_a_broken_one_cannot_be_resumed_before_it(tmp_path: Pat
     jobs = program()
     engine = InlineEngine(jobs, tmp_path)
     rows = {row["job"]: row for row in jobs.execute("SHOW JOBS")[0].rows}
-    assert "it reads mine, which cannot be made any more" in rows["reader"]["error"]  # READS_BROKEN_JOB
+    assert "it reads mine, which can no longer be built" in rows["reader"]["error"]  # READS_BROKEN_JOB
     engine.close()
 
 
