@@ -32,6 +32,8 @@ class AppPlan:
     plan: Plan
     outputs: Mapping[str, Output] = field(default_factory=dict)
     streams: Mapping[str, Source] = field(default_factory=dict)
+    #: its outputs as they are written
+    written: Mapping[str, Output] = field(default_factory=dict)
 
     @staticmethod
     def of(app: App) -> AppPlan:
@@ -39,7 +41,8 @@ class AppPlan:
         made = compile_standalone(app)
         outputs = {output.name: output for output in made.optimised.outputs}
         streams = {node.stream.name: node for node in nodes_of(app) if isinstance(node, Source)}
-        return AppPlan(made.plan, outputs, streams)
+        written = {output.name: output for output in app.outputs}
+        return AppPlan(made.plan, outputs, streams, written)
 
     @cached_property
     def _outputs_reached(self) -> Mapping[str, frozenset[str]]:

@@ -131,6 +131,8 @@ class Catalogue:
     texts: Mapping[str, str] = field(default_factory=dict)
     replies: Mapping[str, RememberReplies] = field(default_factory=dict)
     dropped_outputs: frozenset[str] = frozenset()
+    #: outputs that the app has got since a job of their name was created; they run once that is dropped
+    hidden_outputs: Mapping[str, JobEntry] = field(default_factory=dict)
 
     @staticmethod
     def of_app(outputs: Mapping[str, Semantics | None], streams: Collection[str]) -> Catalogue:
@@ -155,7 +157,10 @@ class Catalogue:
                 number = entry.number if known.in_app_plan else known.number
                 jobs[name] = replace(known, number=number, created=entry.created)
         streams = {name: one for name, one in base.streams.items() if name not in self.dropped_streams}
-        return replace(self, streams={**streams, **self.streams}, jobs={**jobs, **present})
+        hidden = {name: entry for name, entry in jobs.items() if name in present}
+        return replace(
+            self, streams={**streams, **self.streams}, jobs={**jobs, **present}, hidden_outputs=hidden
+        )
 
     def after(self, command: Command) -> Catalogue:
         """The catalogue after a command."""
@@ -164,7 +169,8 @@ class Catalogue:
             and not isinstance(command, AddJob)
             and command.name not in self.jobs
         ):
-            return self  # an output that the app no longer has
+            # an output that the app no longer has: the numbers of later jobs stay what they were
+            return replace(self, last_number=self.last_number + _takes_number(command))
         match command:
             case AddStream(name, text, code):
                 unique_name = f"{name}~{self.last_number + 1}" if name in self.dropped_streams else name
@@ -186,14 +192,20 @@ class Catalogue:
                 job = JobEntry(
                     name, select, sinks, parameters, number, master, number, recovery=recovery, code=code
                 )
-                return self._with(job, number)
+                hidden = dict(self.hidden_outputs)
+                if name in self.jobs:
+                    hidden[name] = self.jobs[name]
+                return replace(self._with(job, number), hidden_outputs=hidden)
             case ChangeQuery():
                 return self._altered(command)
             case ChangeRecovery(name, recovery):
                 return self._with(replace(self.jobs[name], recovery=recovery))
             case RemoveJob(name):
                 dropped = self.dropped_outputs | {name} if self.jobs[name].of_app else self.dropped_outputs
-                return replace(self, jobs=_without(self.jobs, name), dropped_outputs=dropped)
+                jobs, hidden = _without(self.jobs, name), dict(self.hidden_outputs)
+                if name in hidden:
+                    jobs[name] = hidden.pop(name)
+                return replace(self, jobs=jobs, dropped_outputs=dropped, hidden_outputs=hidden)
             case FailJob():
                 return self._failed(command)
             case ResumeJob(name, anew=True):
@@ -245,6 +257,13 @@ class Catalogue:
         return replace(
             self, jobs={**self.jobs, job.name: job}, last_number=self.last_number if last is None else last
         )
+
+
+def _takes_number(command: Command) -> bool:
+    """Whether a command gives a job a new number."""
+    return (isinstance(command, ResumeJob | EmptyJob) and command.anew) or (
+        isinstance(command, ChangeQuery) and command.state != "kept"
+    )
 
 
 def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:

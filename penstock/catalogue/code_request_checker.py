@@ -259,6 +259,8 @@ class CodeRequestChecker:
                 hint="Give one of them another name, drop that job, or alter it by itself: "
                 f"penstock jobs alter {name} --from FILE:NAME.",
             )
+        if code is None and (output := self._builder.written_output(catalogue.jobs[name])) is not None:
+            return _are_equal(output, "", self._library.output(reference, name), reference.digest)
         if code is None or not code.deployed:
             return False
         if (code.digest, code.attribute) == (reference.digest, reference.attribute):
@@ -267,10 +269,7 @@ class CodeRequestChecker:
             old = self._library.output(code, name)
         except PenstockError:  # it is no longer complete: the new one replaces it
             return False
-        new = self._library.output(reference, name)
-        same = define_output(old, code.digest) == define_output(new, reference.digest)
-        streams = [[define_stream(s.stream) for s in input_sources(one)] for one in (old, new)]
-        return same and streams[0] == streams[1]
+        return _are_equal(old, code.digest, self._library.output(reference, name), reference.digest)
 
     def _deploy_sql(
         self,
@@ -347,3 +346,10 @@ def _unchanged(entry: JobEntry) -> str:
 
 def _reference(request: CodeRequest, attribute: str) -> CodeReference:
     return CodeReference(request.code.digest, request.code.path, attribute)
+
+
+def _are_equal(old: Output, old_digest: str, new: Output, new_digest: str) -> bool:
+    """Whether two outputs compute the same from the same streams, with the code of bundles of these digests."""
+    streams = [[define_stream(one.stream) for one in input_sources(output)] for output in (old, new)]
+    same = define_output(old, old_digest) == define_output(new, new_digest)
+    return same and streams[0] == streams[1]

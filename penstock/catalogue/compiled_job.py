@@ -228,9 +228,14 @@ def _signature_in_app(name: str, plan: Plan) -> str:
 
 
 def _signature(plan: Plan, prefix: str) -> str:
-    """A digest of the stateful operators, what they keep, and what feeds them."""
+    """A digest of the stateful operators, what they keep, and what feeds them; and of how totals are ranked, since each
+    slice keeps its best."""
+    if not plan.stages:
+        return "stateless"
     operators: Json = {stage.id.removeprefix(prefix): stage.identity for stage in plan.stages.values()}
-    return digest_of(operators) if plan.stages else "stateless"
+    tops = [output.top for output in plan.outputs.values() if output.top is not None and output.top.running]
+    rankings: Json = [[top.by, top.descending, *top.keys] for top in tops]
+    return digest_of([operators, rankings])
 
 
 def _emitted_name(column: str, node: logical.Node) -> str:

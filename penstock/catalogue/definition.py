@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
+import cloudpickle
 import polars as pl
 
 from penstock.query import logical
@@ -29,6 +30,8 @@ from penstock.sinks.contract import Sink
 #: JSON data
 Plain = Any
 _PACKAGE = "penstock_code_"
+#: before the name of the file that an engine started with (see `penstock.cli.load_app`)
+_APP = "penstock_app_"
 #: how deep values are inspected
 _MAX_DEPTH = 40
 
@@ -100,10 +103,12 @@ def _format(value: Plain) -> str:
 
 
 def _class_name(kind: type) -> str:
-    module = kind.__module__
-    if module.startswith(_PACKAGE):
-        module = module.partition(".")[2]
-    return f"{module}.{kind.__qualname__}"
+    return f"{_plain_module(kind.__module__)}.{kind.__qualname__}"
+
+
+def _plain_module(name: str) -> str:
+    """The name of a module as its file has it, in whatever way it was loaded."""
+    return name.partition(".")[2] if name.startswith(_PACKAGE) else name.removeprefix(_APP)
 
 
 class _Definer:
@@ -160,7 +165,7 @@ class _Definer:
             case types.CodeType():
                 return self._code(value, depth)
             case types.ModuleType():
-                return {"module": value.__name__.partition(".")[2] if _is_own(value) else value.__name__}
+                return {"module": _plain_module(value.__name__)}
             case type():
                 return self._class(value, depth)
             case Enum():
@@ -261,9 +266,9 @@ def _unwrap_member(member: Any) -> Any:
 
 
 def _is_own(value: Any) -> bool:
-    """Whether something was defined in a bundle."""
-    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-    return str(name).startswith(_PACKAGE)
+    """Whether something was defined in a bundle, or in the file that the engine started with and its modules."""
+    name = str(value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None))
+    return name.startswith((_PACKAGE, _APP)) or name in cloudpickle.list_registry_pickle_by_value()
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -261,6 +261,11 @@ class JobBuilder:
             self._in_app_plan[entry.name] = job
         return self._in_app_plan[entry.name]
 
+    def written_output(self, entry: JobEntry) -> logical.Output | None:
+        """An output of the app as its file has it, unless a command has altered it."""
+        app = self._declarations.app
+        return app.written.get(entry.name) if app is not None and entry.in_app_plan else None
+
     def _output(self, name: str) -> logical.Output:
         """An output of the app that the engine starts with."""
         assert self._declarations.app is not None

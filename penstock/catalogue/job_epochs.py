@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import polars as pl
 
+from penstock.catalogue.app_plan import keep_outputs
 from penstock.catalogue.broken_jobs import fail_command, find_broken_jobs
 from penstock.catalogue.catalogue import JobEntry
 from penstock.catalogue.command import FlushJob
@@ -68,6 +69,12 @@ class JobEpochs:
                 return True
             return any(not entry.in_app_plan or entry.code for entry in history.after(commands).jobs.values())
 
+    def altered_outputs(self) -> list[str]:
+        """The outputs of the app that were altered and have kept their state, which is part of the app's plan."""
+        with self._intake.lock:
+            jobs = self._intake.history.latest.jobs
+        return [name for name, entry in jobs.items() if entry.in_app_plan and entry.code is not None]
+
     # -- plans -----------------------------------------------------------------------------------
 
     def plan(
@@ -98,11 +105,13 @@ class JobEpochs:
                 "failed" if entry.number in without else entry.master.life,
                 builder.sinks(entry),
                 entry.recovery,
+                entry.number != entry.created,
             )
             for name, entry in present.items()
             if not entry.in_app_plan or entry.code is not None
         ]
-        return plan_epoch(self._name, jobs, resting, self._given.app, in_app)
+        app_alone = not jobs and not catalogue.last_number
+        return plan_epoch(self._name, jobs, resting, self._given.app, in_app, app_alone=app_alone)
 
     def flushed_jobs(self, after: int, through: int) -> frozenset[int]:
         """The numbers of the jobs that commands flush, after one command and up to another."""
@@ -201,7 +210,9 @@ class JobEpochs:
             sizes: dict[str, int] = {}
             if in_app:
                 assert self._given.app is not None
-                manifest, sizes = drop_state_in_app(self._given.app.plan, in_app, manifest)
+                present = [name for name, entry in then.jobs.items() if entry.in_app_plan]
+                shared = keep_outputs(self._given.app.plan, present)
+                manifest, sizes = drop_state_in_app(shared, in_app, manifest)
             if others := set(outputs) - in_app:
                 self._intake.decide(lambda now: reset_commands(others, then, now))
             return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
@@ -213,7 +224,9 @@ class JobEpochs:
         output's rows, at their end, are its latest result, where that is not all."""
         with self._intake.lock:
             jobs = self._intake.history.after(commands).jobs
-        kept = {name: frame for name, frame in rows.items() if self._keeps(jobs[name])}
+        plan = self.plan(commands)
+        read = () if plan.jobs is None else plan.jobs.previous  # by PREVIOUS, in the next epoch
+        kept = {name: frame for name, frame in rows.items() if name in read or self._keeps(jobs[name])}
         counts = {jobs[name].result_key: count for name, count in last.items() if name in kept}
         self._results.put(epoch, {jobs[name].result_key: frame for name, frame in kept.items()}, counts)
 

@@ -41,6 +41,8 @@ class PlannedJob:
     life: Life
     sinks: tuple[Sink, ...]
     recovery: Semantics | None = None
+    #: whether its state was reset after it was created
+    is_reset: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -56,9 +58,14 @@ def plan_epoch(
     skipped: Collection[str],
     app: AppPlan | None = None,
     outputs: Sequence[JobEntry] = (),
+    *,
+    app_alone: bool = False,
 ) -> Plan:
-    """The plan of jobs, and of the `outputs` that share the plan of an app. Of the jobs and outputs named in `skipped`,
-    those are idle that run, have state, and are not read by others that are not skipped."""
+    """The plan of jobs, and of the `outputs` that share the plan of an app, which may run alone.
+
+    Of the jobs and outputs named in `skipped`, those are idle (their state gets no events) that run, have state, and
+    are not read by others that are not skipped.
+    """
     active = {entry.name for entry in outputs if entry.master.life == "running"}
     running = {one.job.name for one in jobs if one.is_running}
     # a paused job counts as a reader: it will need what it reads when it runs again
@@ -68,7 +75,10 @@ def plan_epoch(
     idle = frozenset((stateful & set(skipped) & running) - needed)
     app_part = None if app is None else _plan_outputs(app, outputs, active, (active & set(skipped)) - needed)
     plan = plan_jobs(
-        name, [replace(one, life="paused") if one.job.name in idle else one for one in jobs], app_part
+        name,
+        [replace(one, life="paused") if one.job.name in idle else one for one in jobs],
+        app_part,
+        app_alone=app_alone,
     )
     waiting = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
     waiting |= {entry.name: entry.recovery for entry in outputs if entry.name not in active}
@@ -114,10 +124,12 @@ def _find_needed(reads: Mapping[str, Collection[str]], skipped: Collection[str])
 # -- the plan of all jobs ------------------------------------------------------------------------
 
 
-def plan_jobs(name: str, jobs: Sequence[PlannedJob], app: Plan | None = None) -> Plan:
+def plan_jobs(
+    name: str, jobs: Sequence[PlannedJob], app: Plan | None = None, *, app_alone: bool = False
+) -> Plan:
     """The plan of jobs, beside that of an `app`. A job that does not run gets no events and emits nothing, while time
-    continues in its state."""
-    if app is not None and not jobs:
+    continues in its state. `app_alone`: commands have created nothing so far, so the plan is the app's as it is."""
+    if app is not None and app_alone:
         return app
     plan = _PlanBuilder(name, jobs).plan()
     return plan if app is None else _join_plans(app, plan)
@@ -338,7 +350,13 @@ def _plan_output(planned: PlannedJob) -> OutputPlan:
     else:
         assert job.plan is not None
         output = replace(job.plan.outputs[job.name], sinks=planned.sinks)
-    return replace(output, job=job.number, streams=job.streams, recovery=planned.recovery)
+    return replace(
+        output,
+        job=job.number,
+        streams=job.streams,
+        recovery=planned.recovery,
+        is_reset=planned.is_reset,
+    )
 
 
 def _merge_scans(jobs: Iterable[CompiledJob]) -> dict[str, ScanPlan]:

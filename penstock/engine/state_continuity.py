@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.catalogue.program import Program
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UserError
 from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
 
@@ -31,6 +31,13 @@ def continue_state(
     """Continue with the newest manifest as the state of a started program. If the query has changed, `on_phase`
     receives what becomes of each state."""
     same_query = state.facts.query == program.fingerprint
+    if not same_query and (altered := program.epochs.altered_outputs()):
+        raise UserError(
+            "ALTERED_OUTPUT",
+            f"the app has changed since a command altered its output {altered[0]}, whose state is part of its plan",
+            hint=f"Start with the file as it was and EMPTY JOB {altered[0]}, which then starts with empty state, or "
+            "name another directory with --state.",
+        )
     newest = state.manifests.latest()
     plan = None if newest.epoch < 0 else _plan_of(state, newest.epoch, program, leads)
     if plan is not None:

@@ -71,6 +71,13 @@ class OutputPlan:
     job: int | None = None
     streams: tuple[str, ...] = ()
     recovery: Semantics | None = None
+    #: whether the state of the job was reset, and so that of its ranking
+    is_reset: bool = False
+
+    @property
+    def state_id(self) -> str:
+        """The id under which the ranking keeps its state."""
+        return output_state_id(self.name) + (f".{self.job}" if self.is_reset else "")
 
 
 @dataclass(frozen=True)
@@ -139,9 +146,9 @@ class Plan:
     def identities(self) -> Identities:
         """The identities of the states of all stages and of the rankings of outputs, by their ids."""
         states = {stage.id: stage.identity for stage in self.stages.values()}
-        for name, output in self.outputs.items():
+        for output in self.outputs.values():
             if output.top is not None:
-                states[output_state_id(name)] = digest_of(encode(output.top))
+                states[output.state_id] = digest_of(encode(output.top))
         versions = {stage.id: versions_of(stage.operator) for stage in self.stages.values()}
         readable = {stage.id: readable_versions(stage.operator) for stage in self.stages.values()}
         return Identities(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.processes import identity
+from penstock.cluster.processes import find_process
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "PENSTOCK_TEST_MARK"
@@ -45,7 +45,7 @@ def marked(mark: str) -> dict[int, str]:
     for folder in Path("/proc").iterdir():
         try:
             mine = folder.name.isdigit() and variable in (folder / "environ").read_bytes().split(b"\0")
-            if mine and identity(int(folder.name)) is not None:
+            if mine and find_process(int(folder.name)) is not None:
                 found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import penstock as ps
@@ -54,10 +55,12 @@ class Case:
         self.state, self.out = folder / "state", folder / "out"
 
     @contextmanager
-    def running(self, *, keeps_results: bool = True, **options: Any) -> Iterator[kit.Running]:
+    def running(
+        self, *, keeps_results: bool = True, fold_after: int = 1_000, **options: Any
+    ) -> Iterator[kit.Running]:
         options.setdefault("epoch_units", 20 * EVENT_BYTES)
-        app = build(self.files, self.out, *self.names)
-        program = program_of(app, self.state, keeps_results=keeps_results)
+        app = AppPlan.of(build(self.files, self.out, *self.names))
+        program = Program("shop", self.state, app=app, keeps_results=keeps_results, fold_after=fold_after)
         engine = InlineEngine(program, self.state, **options)
         try:
             yield program, engine
@@ -453,3 +456,145 @@ def test_deploying_a_file_alters_the_outputs_that_it_names(files: Files, tmp_pat
     case.run({2: lambda jobs: deployed(jobs, file)})
     assert len(case.lines("errors")) > 0
     assert {row[0] for _, row in case.rows("users")} <= {f"u{n}" for n in range(9)}
+
+
+# ---------------------------------------------------------------- commands and an app that changes
+
+
+def restart(case: Case, *names: str) -> Case:
+    """The same directory, with other outputs in the app's file."""
+    return Case(case.folder, case.files, *names)
+
+
+def test_the_last_job_with_state_beside_an_app_can_be_dropped(
+    straight: Case, files: Files, tmp_path: Path
+) -> None:
+    case = Case(tmp_path, files)
+    case.run({1: lambda jobs: jobs.execute(SQL.format("x")), 4: lambda jobs: jobs.execute("DROP JOB x")})
+    assert case.content() == straight.content()
+    assert not [id_ for id_ in StateDirectory(case.state).manifests.latest().collections if "template" in id_]
+    case.run()
+
+
+def test_jobs_keep_their_numbers_when_the_app_has_lost_an_output_that_was_emptied(
+    files: Files, tmp_path: Path
+) -> None:
+    acts = {
+        0: lambda jobs: jobs.execute("EMPTY JOB errors"),
+        1: lambda jobs: jobs.execute(SQL.format("x")),
+        5: lambda jobs: jobs.execute(SQL.format("y")),
+    }
+    whole = Case(tmp_path / "whole", files, "counts", "errors")
+    whole.run(acts)
+    case = Case(tmp_path / "case", files, "counts", "errors")
+    with case.running() as (jobs, engine):
+        for epoch in range(5):
+            if epoch in acts:
+                acts[epoch](jobs)
+            engine.step()
+    less = restart(case, "counts")
+    less.run({5: acts[5]}, drop_state=True)
+    for job in ("x", "y"):
+        assert less.rows(job) == whole.rows(job) != []
+
+
+@pytest.mark.parametrize("fold_after", [0, 1_000])
+def test_an_output_runs_whose_name_was_created_and_dropped_before(
+    fold_after: int, files: Files, tmp_path: Path
+) -> None:
+    first = Case(tmp_path, files, "counts")
+    with first.running(fold_after=fold_after) as (jobs, engine):
+        jobs.execute(SQL.format("errors"))
+        engine.step()
+        jobs.execute("DROP JOB errors")
+        for _ in range(3):
+            engine.step()
+        engine.recycle(1)
+    case = restart(first, "counts", "errors")
+    case.run(drop_state=True)
+    assert case.lines("errors")
+
+
+def test_an_app_that_changes_after_an_output_kept_its_state_in_an_alter_is_refused(
+    files: Files, tmp_path: Path
+) -> None:
+    case = Case(tmp_path, files, "counts", "sessions")
+    file = files.write(SESSIONS.format(least=1), "kept.py")
+    altered = _with_sink(files, file, case)
+    case.run({5: lambda jobs: alter(jobs, "sessions", altered, "sessions_")})
+    more = restart(case, "counts", "sessions", "long")
+    with pytest.raises(UserError, match=r"ALTERED_OUTPUT.*sessions"), more.running(drop_state=True):
+        pass
+    with case.running() as (jobs, engine):  # the way out that it names
+        jobs.execute("EMPTY JOB sessions")
+        engine.step()
+    more.run(drop_state=True)
+    with more.running() as (jobs, _):
+        assert life(jobs, "sessions") == "running"
+
+
+def test_previous_reads_an_output_whose_results_nobody_asks_for(files: Files, tmp_path: Path) -> None:
+    rows = {}
+    for keeps in (True, False):
+        case = Case(tmp_path / str(keeps), files, "counts")
+        sql = "CREATE JOB before AS SELECT page, count FROM PREVIOUS(counts)"
+        case.run({0: lambda jobs, sql=sql: jobs.execute(sql)}, keeps_results=keeps)
+        rows[keeps] = case.rows("before")
+    assert rows[True] == rows[False] != []
+
+
+@pytest.mark.parametrize("resets", ["alter", "empty"])
+def test_a_reset_of_an_output_resets_its_ranking_too(resets: str, files: Files, tmp_path: Path) -> None:
+    clicks = files.stream
+    totals = clicks.key_by("page").running("1s").count().top(4, by="count")
+    app = ps.app("tops", ps.output("tops", totals), ps.output("all", clicks.select("page")))
+    file = files.write(
+        'query = clicks.key_by("page").running("1s").count().map(least=-pl.col("count")).top(4, by="least")',
+        "tops.py",
+    )
+    program = program_of(app, tmp_path / "state", keeps_results=True)
+    engine = InlineEngine(program, tmp_path / "state", epoch_units=20 * EVENT_BYTES)
+    list(zip(range(8), engine.steps(), strict=False))
+    if resets == "alter":
+        assert alter(program, "tops", file).state == "anew"
+    else:
+        program.execute("EMPTY JOB tops")
+    list(engine.steps())
+    answer = program.ask("tops")
+    assert answer is not None
+    last = answer.rows.filter(pl.col("as_of") == pl.col("as_of").max())
+    assert sorted(last["page"]) == ["/a", "/b", "/c", "/d"]
+    assert last["count"].sum() < len(EVENTS) - 8 * 15, "events before the reset do not count"
+    engine.close()
+
+
+def test_deploying_what_the_engine_started_with_changes_nothing(
+    straight: Case, files: Files, tmp_path: Path
+) -> None:
+    case = Case(tmp_path, files)
+    outputs = ", ".join(
+        f'ps.output("{name}", {name}, ps.jsonl({str(case.out / name)!r}))'
+        for name in ("counts", "busy", "sessions", "long", "errors")
+    )
+    file = files.write(
+        """
+counts = clicks.key_by("page").window("5s").count()
+busy = counts.filter(ps.col("count") > 2).select("page", "count")
+all_sessions = clicks.key_by("user").session("2s").count()
+sessions = all_sessions.filter(ps.col("count") > 0)
+long = all_sessions.key_by("user").window("20s").count("n")
+errors = clicks.filter(ps.col("status") >= 400).select("user", "page")
+"""
+        + f'app = ps.app("shop", {outputs})',
+        "same.py",
+    )
+    replies: list[str] = []
+    case.run({5: lambda jobs: replies.extend(deployed(jobs, file))})
+    assert all("unchanged" in reply or "as it was" in reply for reply in replies), replies
+    assert case.content() == straight.content()
+
+
+def test_amnesia_drops_the_state_of_an_output_whose_sharer_was_dropped(files: Files, tmp_path: Path) -> None:
+    plan = AppPlan.of(build(files, tmp_path / "out")).plan
+    assert stages_owned(keep_outputs(plan, {"counts", "errors"}), {"counts"})
+    assert not stages_owned(plan, {"counts"})

@@ -136,7 +136,9 @@ class Followed:
 
     def until_still(self) -> None:
         """All orders have ended, or wait for the next epoch themselves."""
-        self._until(lambda: bool(self._elastic._moving) or not self._elastic.loop.orders, "all orders ended")
+        self._until(
+            lambda: not self._elastic._changes.is_idle or not self._elastic.loop.orders, "all orders ended"
+        )
 
     @property
     def _elastic(self) -> elasticity.Elasticity:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from penstock.cluster import LocalCluster
-from penstock.cluster.processes import marked
+from penstock.cluster.processes import find_marked
 
 #: seconds that they stand still and that they run, in turn
 STILL, RUNNING = 0.012, 0.003
@@ -37,7 +37,7 @@ def main(cluster: LocalCluster, name: str) -> None:
         while not ended.is_set():
             if time.monotonic() > looked + _LOOK:
                 looked = time.monotonic()
-                victims = [one.pid for one in marked(f"{facts.id}/{name}") if one != daemon]
+                victims = [one.pid for one in find_marked(f"{facts.id}/{name}") if one != daemon]
             _tell(victims, signal.SIGSTOP)
             time.sleep(STILL)
             _tell(victims, signal.SIGCONT)

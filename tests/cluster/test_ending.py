@@ -40,7 +40,7 @@ def test_what_an_up_that_was_killed_has_started_is_ended(begun: Begin) -> None:
     assert not cluster.status().alive
     assert cluster.down() == 1
     assert not processes.is_alive(process)
-    assert facts.read(cluster.directory) is None
+    assert facts.read_facts(cluster.directory) is None
 
 
 def test_a_cluster_in_another_directory_is_left_alone(begun: Begin) -> None:
@@ -61,7 +61,7 @@ def test_what_is_left_of_a_cluster_must_be_ended_before_another_is_started(begun
 
 def test_one_command_at_a_time_changes_a_cluster(begun: Begin) -> None:
     cluster, process = begun("one")
-    with facts.changing(cluster.directory), pytest.raises(PenstockError) as failure:
+    with facts.lock_cluster(cluster.directory), pytest.raises(PenstockError) as failure:
         cluster.down()
     assert failure.value.condition == "CLUSTER_BUSY"
     assert processes.is_alive(process)

@@ -154,7 +154,7 @@ def test_a_cluster_that_cannot_start_tells_the_last_words_and_leaves_nothing(
         LocalCluster(tmp_path / "cluster", deadline_seconds=10).up(workers=1)
     assert failure.value.condition == "CLUSTER_DID_NOT_START"
     assert "no room on this machine" in str(failure.value)
-    assert facts.read(tmp_path / "cluster") is None
+    assert facts.read_facts(tmp_path / "cluster") is None
 
 
 @pytest.mark.parametrize("command", [["status"], ["down"], ["kill", "worker-1"], ["add"]])

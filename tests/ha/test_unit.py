@@ -296,7 +296,7 @@ def test_a_unit_that_has_read_everything_ends_and_goes_on_when_started_again(tmp
 
     code, told = ran("--ha", "--drain", "--scheme", "passive-replication")
     assert code == 0, told
-    assert "all is read" in told
+    assert "everything is read" in told
     first = rows_below(tmp_path / "out")
     assert first["counts"]
     code, told = ran("--drain")

@@ -63,7 +63,9 @@ def _shown(term: str | None, monkeypatch: pytest.MonkeyPatch) -> str:
         sink.write(2, ROWS.tail(1))
         sink.close()
     shown = b""
-    with contextlib.suppress(OSError):  # what a terminal says when its other side is closed and all is read
+    with contextlib.suppress(
+        OSError
+    ):  # what a terminal says when its other side is closed and everything is read
         while part := os.read(ours, 1 << 16):
             shown += part
     os.close(ours)
