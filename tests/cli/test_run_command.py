@@ -109,7 +109,7 @@ def test_a_run_ends_cleanly_at_ctrl_c_and_the_next_one_goes_on_without_counting_
     code, out, err = started[-1].ended()
     assert (code, err) == (0, "")
     assert "counted ended after" in out
-    assert f"{TOTAL:,} since the beginning" in out
+    assert f"{TOTAL:,} since the first start" in out
     told = rows(tmp_path / "out")
     assert told[: len(before)] == before
     counts = [row["count"] for row in told]
