@@ -224,7 +224,7 @@ class JobEpochs:
         output's rows, at their end, are its latest result, where that is not all."""
         with self._intake.lock:
             jobs = self._intake.history.after(commands).jobs
-        plan = self.plan(commands)
+        plan = self.plan(commands, self.failures(epoch, commands))
         read = () if plan.jobs is None else plan.jobs.previous  # by PREVIOUS, in the next epoch
         kept = {name: frame for name, frame in rows.items() if name in read or self._keeps(jobs[name])}
         counts = {jobs[name].result_key: count for name, count in last.items() if name in kept}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ class EngineRole:
             generation,
             former=program.former_fingerprint,
             drops_state=drops_state and program.app_plan is not None,
-            use=None if program.app_plan is None else replace(program.app_plan.identities, jobs={}),
+            use=None if program.app_plan is None else program.app_plan.identities,
         )
         try:
             if self.is_in_unit:

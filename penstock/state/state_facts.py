@@ -50,7 +50,7 @@ class StateFacts:
     def from_json(body: Mapping[str, Any]) -> StateFacts:
         """What `to_json` returned; KeyError, TypeError or ValueError if it is something else."""
         return StateFacts(
-            str(body["id"]),
+            str(body.get("id", "")),
             str(body["query"]),
             str(body.get("summary", "?")),
             dict(body["logs"]),

@@ -132,7 +132,7 @@ def test_every_entry_has_a_place_of_its_own_whoever_writes_and_folds(tmp_path: P
     found = _all(CommandLog(tmp_path))
     assert sorted(numbers) == list(range(1, 101)), "each number once"
     assert set(found.streams) == {f"w{writer}_{n}" for writer in range(4) for n in range(25)}
-    assert found.last == 100, "nothing twice"
+    assert found.last_number == 100, "nothing twice"
     assert not [name for name in os.listdir(tmp_path / "commands") if name.startswith(".")]
 
 
@@ -162,7 +162,7 @@ def test_who_is_paused_before_it_writes_takes_no_number_again(
     assert paused.append([_stream("c")]) == 7
     found = _all(CommandLog(tmp_path))
     assert [*found.streams] == ["a", "b0", "b1", "b2", "b3", "b4", "c"]
-    assert found.last == 7
+    assert found.last_number == 7
 
 
 def test_a_log_that_began_anew_is_loaded_again(tmp_path: Path) -> None:
