@@ -163,7 +163,10 @@ def code_lines(peer: Peer, workload: Workload) -> int:
         paths.append(PROGRAMS / "taxi_routes.py")
     if workload.program == "taxi" and "from penstock.demos.taxi_ranking" in text:
         demos = Path(penstock.demos.__file__).parent
-        parts = (("taxi.py", "NORTH, WEST", "def build"), ("taxi_ranking.py", "def move_entry", "def best_areas"))
+        parts = (
+            ("taxi.py", "NORTH, WEST", "def build"),
+            ("taxi_ranking.py", "def move_entry", "def best_areas"),
+        )
         return _marked(text, "taxi") + sum(_lines(demos / name, begin, end) for name, begin, end in parts)
     return sum(_marked(path.read_text(), workload.program) for path in paths)
 

@@ -23,7 +23,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[ps.Stream], object]]] = {
     ),
     "nothing to begin with": (
         "BAD_PATTERN",
-        "begin",
+        "start a match",
         lambda s: s.key_by("user").pattern(ps.step("z", col("n") > 0, absent=True), A, within=1),
     ),
     "no time": ("BAD_WINDOW", "time", lambda s: s.key_by("user").pattern(A, B, within=0)),

@@ -31,7 +31,8 @@ def test_a_leader_that_was_not_seen_for_longer_than_its_lease_is_none(
         session, "e1", Member(os.getpid(), socket.gethostname(), "passive", session.id, phase="primary")
     )
     host: Any = SimpleNamespace(phase="starting engines", follow=lambda *arguments: None)
-    host.program = SimpleNamespace(commands=0, followed=lambda epoch: None)
+    questions = SimpleNamespace(follow_results=lambda epoch: None)
+    host.program = SimpleNamespace(commands=0, questions=questions)
     host.enter_phase = lambda phase: setattr(host, "phase", phase)
     follower = UnitFollower(unit, host)
     follower.committed = -1
