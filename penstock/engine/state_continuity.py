@@ -60,13 +60,13 @@ def continue_state(
 
 
 def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -> Plan | None:
-    """The plan of the state after an epoch. None where a follower cannot know it any more: the gather still refuses to
-    drop state that no command dropped."""
+    """The plan of the state after an epoch. None where a follower cannot know it any more, or cannot build a job: the
+    gather still refuses to drop state that no command dropped, and opening reports a job that cannot be built here."""
     try:
         end = state.records.read_end(epoch)
         commands = 0 if end is None else end.commands
         return program.epochs.plan(commands, program.epochs.failures(epoch, commands))
-    except PenstockError:
+    except Exception:  # a job's code may raise anything while it is built
         if leads:
             raise
         return None

@@ -230,8 +230,32 @@ def test_a_follower_in_which_a_job_fails_alone_is_replaced(make: Make) -> None:
     kit.check("late")
 
 
-def mark(kit: JobsKit, name: str | None) -> None:
-    """Have the job's function raise in an engine's process."""
+def test_a_follower_that_cannot_build_a_job_at_its_start_ends_alone(make: Make) -> None:
+    kit = make(Scheme.active_standby)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
+    risky = LATE.replace("user,", "risky(user) AS user,")
+    kit.tells(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", everything)
+    kit.flowing()
+    first, leader = kit.secondary("following"), kit.leader()
+    assert first and leader
+    mark(kit, leader, others=True)
+    kit.kill(first)
+    second = kit.until(
+        "another follows", lambda: kit.secondary("following") not in (None, first) and kit.secondary()
+    )
+    kit.until("it has ended", lambda: second not in kit.members())
+    kit.until("it has said why", lambda: "[FOLLOWS_OTHERWISE]" in kit.unit.log(second).read_text())
+    (kit.folder / "fails").unlink()
+    kit.until("there is another", lambda: kit.secondary("following") not in (None, second))
+    assert not kit.record().errors, "that says nothing of those that lead"
+    kit.flowing()
+    kit.finish()
+    kit.check("late")
+
+
+def mark(kit: JobsKit, name: str | None, *, others: bool = False) -> None:
+    """Have the job's function raise in an engine's process, or in all other processes."""
     draft = kit.folder / "fails.tmp"
-    draft.write_text(str(kit.members()[name or ""].pid))
+    draft.write_text(("not " if others else "") + str(kit.members()[name or ""].pid))
     draft.rename(kit.folder / "fails")

@@ -46,7 +46,7 @@ app = ps.app(
     ps.output("counts", counts, ps.jsonl({out!r} + "/counts"), ps.sqlite({out!r} + "/out.db", "counts")),
 )
 """
-#: the same events for jobs that come and go; `risky` raises in the process whose number is in a file
+#: the same events for jobs that come and go; `risky` raises in the process whose number is in a file, or in all others
 JOBS = """
 import os
 import pathlib
@@ -63,7 +63,8 @@ marked = pathlib.Path({pattern!r}).parents[1] / "fails"
 
 
 def risky(values: pl.Series) -> pl.Series:
-    if marked.exists() and marked.read_text() == str(os.getpid()):
+    mark, own = marked.read_text() if marked.exists() else "", str(os.getpid())
+    if mark == own or (mark.startswith("not ") and mark != f"not {{own}}"):
         raise ValueError("not in this process")
     return values
 
