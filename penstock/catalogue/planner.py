@@ -26,6 +26,7 @@ from penstock.query.logical import StreamDefinition
 from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
+from penstock.state.continuity import output_state_id
 
 #: the prefix of the ids of stages of template groups
 _GROUP = "template-group-"
@@ -41,8 +42,8 @@ class PlannedJob:
     life: Life
     sinks: tuple[Sink, ...]
     recovery: Semantics | None = None
-    #: whether its state was reset after it was created
-    is_reset: bool = False
+    #: whether it is an output of the app that has a state of its own
+    has_left_app: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -150,6 +151,7 @@ def _join_plans(app: Plan, jobs: Plan) -> Plan:
         outputs={**app.outputs, **jobs.outputs},
         levels=max(app.levels, jobs.levels),
         idle_outputs=app.idle_outputs,
+        waiting_tops={**app.waiting_tops, **jobs.waiting_tops},
     )
 
 
@@ -182,20 +184,30 @@ class _PlanBuilder:
                 for target in self._selections[source].targets
             ]
         running = [planned for planned in self._jobs if planned.is_running]
+        outputs = {planned.job.name: _plan_output(planned) for planned in self._jobs}
+        tops = {name: one.top for name, one in outputs.items() if one.top is not None}
+        ranked = [planned for planned in self._jobs if planned.job.name in tops]
         jobs = JobsPlan(
             {source: selection.selection(source) for source, selection in self._selections.items()},
             self._members,
             self._owners,
             _previous_columns(planned.job for planned in running),
             {id_: frozenset({number}) for id_, number in self._owners.items() if number > 0}
-            | {group: frozenset(one.job.number for one in members) for group, members in groups.items()},
+            | {group: frozenset(one.job.number for one in members) for group, members in groups.items()}
+            | {
+                output_state_id(one.job.name): frozenset({one.job.number})
+                for one in ranked
+                if one.job.number > 0
+            },
+            frozenset(output_state_id(one.job.name) for one in ranked if one.has_left_app),
         )
         return Plan(
             self._name,
             _merge_scans(planned.job for planned in self._jobs),
             self._stages,
             _number(self._edges),
-            {planned.job.name: _plan_output(planned) for planned in running},
+            {planned.job.name: outputs[planned.job.name] for planned in running},
+            waiting_tops={one.job.name: tops[one.job.name] for one in ranked if not one.is_running},
             levels=max((stage.level for stage in self._stages.values()), default=0),
             jobs=jobs,
         )
@@ -350,13 +362,7 @@ def _plan_output(planned: PlannedJob) -> OutputPlan:
     else:
         assert job.plan is not None
         output = replace(job.plan.outputs[job.name], sinks=planned.sinks)
-    return replace(
-        output,
-        job=job.number,
-        streams=job.streams,
-        recovery=planned.recovery,
-        is_reset=planned.is_reset,
-    )
+    return replace(output, job=job.number, streams=job.streams, recovery=planned.recovery)
 
 
 def _merge_scans(jobs: Iterable[CompiledJob]) -> dict[str, ScanPlan]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.catalogue.program import Program
-from penstock.errors import PenstockError, UserError
+from penstock.errors import UserError
 from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
 

@@ -48,6 +48,7 @@ from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache
+from penstock.state.continuity import drop_reset_rankings
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
 from penstock.state.generation import Fence
@@ -271,12 +272,15 @@ class EpochRunner:
             )
             spans = [(stream, span) for stream, span in record.spans if stream in plan.scans]
             is_one_task = self._shape.is_small(spans, plan.scans) and self._can_be_one_task(maps)
-            task = self._task(epoch, plan, record, even_maps(maps.buckets, 1) if is_one_task else maps)
+            before = drop_reset_rankings(self.manifest, plan.identities)
+            task = self._task(
+                epoch, plan, before, record, even_maps(maps.buckets, 1) if is_one_task else maps
+            )
             try:
                 scan_tasks = 1 if is_one_task else self._shape.scan_task_count(maps)
                 messages = self._stages.run(task, share_spans(spans, scan_tasks))
                 self._last = (task, spans) if spans else self._last
-                return plan, gather_epoch(task, self.manifest, messages)
+                return plan, gather_epoch(task, before, messages)
             except JobsFailed as failed:
                 self._check_fence()
                 self._program.epochs.record_failures(epoch, commands, failed.errors)
@@ -288,13 +292,15 @@ class EpochRunner:
         """Whether one task can read all state without bringing much from one executor to another."""
         return len(set(maps.locations)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE_BYTES
 
-    def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: BucketMaps) -> EpochTask:
+    def _task(
+        self, epoch: int, plan: Plan, manifest: Manifest, record: EpochRecord, maps: BucketMaps
+    ) -> EpochTask:
         end = record.end
         streams: dict[str, StreamTime] = {}
-        partitions = [p for s in self.manifest.streams.values() for p in s.partitions.values()]
+        partitions = [p for s in manifest.streams.values() for p in s.partitions.values()]
         ordinal = 1 + max((partition.ordinal for partition in partitions), default=-1)
         for name in plan.scans:
-            before = self.manifest.streams.get(name, StreamTime())
+            before = manifest.streams.get(name, StreamTime())
             streams[name] = add_partitions(before, list(end.at.get(name, {})), ordinal)
             ordinal += len(streams[name].partitions) - len(before.partitions)
         return EpochTask(
@@ -306,7 +312,7 @@ class EpochRunner:
             closed={name: end.closed.get(name, False) for name in plan.scans},
             watermark_limits=end.watermark_limits,
             admitted_at=end.admitted_at,
-            collections=self.manifest.collections,
+            collections=manifest.collections,
             maps=maps,
             location=self._location,
             engine_pid=os.getpid(),

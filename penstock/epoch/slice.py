@@ -45,6 +45,7 @@ from penstock.query.physical import Stage
 from penstock.query.steps import locate_error, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
+from penstock.state.continuity import output_state_id
 from penstock.state.manifest import StreamTime
 
 
@@ -252,7 +253,7 @@ def _rank(
             changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
         return changed.unique(subset=[HASH, *top.keys], keep="last", maintain_order=True).drop(TIME)
 
-    owner = here.task.plan.outputs[edge.target.name].state_id
+    owner = output_state_id(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
     candidates = top.process_slice(rows, ranking, refill)
     here.add_changes(owner, ranking)

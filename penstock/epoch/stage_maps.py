@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
+from penstock.state.continuity import output_state_id
 from penstock.state.manifest import Collections
 from penstock.state.run import Piece, RunEntry, piece_of
 
@@ -32,7 +33,7 @@ def stage_runs(plan: Plan, collections: Collections, stage: str) -> Iterator[Run
     for edge in plan.edges_from(EdgeSource("stage", stage)):
         output = edge.target.output
         if output is not None and plan.outputs[output].top is not None:
-            owners.append(plan.outputs[output].state_id)
+            owners.append(output_state_id(output))
     for owner in owners:
         for entries in collections.get(owner, {}).values():
             yield from entries

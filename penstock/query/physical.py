@@ -71,13 +71,6 @@ class OutputPlan:
     job: int | None = None
     streams: tuple[str, ...] = ()
     recovery: Semantics | None = None
-    #: whether the state of the job was reset, and so that of its ranking
-    is_reset: bool = False
-
-    @property
-    def state_id(self) -> str:
-        """The id under which the ranking keeps its state."""
-        return output_state_id(self.name) + (f".{self.job}" if self.is_reset else "")
 
 
 @dataclass(frozen=True)
@@ -126,6 +119,8 @@ class Plan:
     needed: frozenset[str] = frozenset()
     #: jobs that are paused or failed and keep their state, with the recovery that each declares
     waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
+    #: the rankings of outputs that do not run, which keep their state and their last result
+    waiting_tops: Mapping[str, TopK] = field(default_factory=dict)
     #: state of an app that commands have released: its outputs were dropped, emptied or altered
     released: frozenset[str] = frozenset()
 
@@ -146,9 +141,10 @@ class Plan:
     def identities(self) -> Identities:
         """The identities of the states of all stages and of the rankings of outputs, by their ids."""
         states = {stage.id: stage.identity for stage in self.stages.values()}
-        for output in self.outputs.values():
-            if output.top is not None:
-                states[output.state_id] = digest_of(encode(output.top))
+        tops = {name: output.top for name, output in self.outputs.items()} | dict(self.waiting_tops)
+        for name, top in tops.items():
+            if top is not None:
+                states[output_state_id(name)] = digest_of(encode(top))
         versions = {stage.id: versions_of(stage.operator) for stage in self.stages.values()}
         readable = {stage.id: readable_versions(stage.operator) for stage in self.stages.values()}
         return Identities(
@@ -157,6 +153,7 @@ class Plan:
             {id_: ones for id_, ones in readable.items() if ones},
             None if self.jobs is None else self.jobs.numbers,
             self.released,
+            frozenset[str]() if self.jobs is None else self.jobs.left_app,
         )
 
     @cached_property

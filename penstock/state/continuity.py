@@ -35,6 +35,8 @@ class Identities:
     jobs: Mapping[str, frozenset[int]] | None = None
     #: states that commands have released
     released: frozenset[str] = frozenset()
+    #: the rankings of outputs that have left the plan of the app, whose state in it was another
+    left_app: frozenset[str] = frozenset()
 
     @cached_property
     def live_jobs(self) -> frozenset[int]:
@@ -80,6 +82,18 @@ def compare(manifest: Manifest, query: Identities, *, same_query: bool = True) -
     return Continuity(tuple(sorted(kept)), tuple(sorted(dropped)), tuple(sorted(query.states.keys() - kept)))
 
 
+def drop_reset_rankings(manifest: Manifest, query: Identities) -> Manifest:
+    """Drop the state of rankings whose jobs a command has reset since: a job that is reset gets another number, but its
+    ranking keeps its id. State that names no job, as that of former versions, is kept unless it was the app's."""
+    reset = {
+        id_
+        for id_, job in query.job_ranges.items()
+        if id_.startswith(_OUTPUT)
+        and (id_ in query.left_app if id_ not in manifest.jobs else manifest.jobs[id_] != job)
+    }
+    return drop_states(manifest, frozenset(reset)) if reset else manifest
+
+
 def drop_states_of_removed_jobs(manifest: Manifest, query: Identities) -> Manifest:
     """Drop the state of jobs that commands have dropped, altered or emptied; raise if any other state would be lost."""
     gone = manifest.collections.keys() - query.states.keys()
@@ -113,9 +127,7 @@ def _is_missed(id_: str, manifest: Manifest, query: Identities) -> bool:
         return False
     if query.jobs is None:
         return True
-    if id_.startswith(
-        _OUTPUT
-    ):  # the last result of a job that is paused or altered; its operators compute it again
+    if id_.startswith(_OUTPUT):  # a ranking that the job has no more
         return False
     alone = _ALONE.match(id_)
     numbers = manifest.jobs.get(id_, alone and alone[1])

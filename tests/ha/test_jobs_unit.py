@@ -238,7 +238,8 @@ def test_a_follower_that_cannot_build_a_job_at_its_start_ends_alone(make: Make) 
     kit.tells(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", everything)
     kit.flowing()
     first, leader = kit.secondary("following"), kit.leader()
-    assert first and leader
+    assert first
+    assert leader
     mark(kit, leader, others=True)
     kit.kill(first)
     second = kit.until(

@@ -1,0 +1,105 @@
+"""The state of a ranking of running totals through the life of its job: paused, resumed and reset."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
+from penstock.query.stream import Stream
+from penstock.state.continuity import Identities, drop_reset_rankings
+from penstock.state.manifest import Manifest
+from penstock.testing.inline import InlineEngine
+from penstock.testing.list_log import ListLog
+from tests.catalogue import kit
+
+#: how many events an epoch reads
+EPOCH = 10
+#: the first page gets no events after the first two epochs, so its place in the ranking is state alone
+PAGES = [f"/{'abcd'[n % 4 if n % 3 else 1]}" if n >= 2 * EPOCH else "/big" for n in range(12 * EPOCH)]
+
+
+def build(how: str, state: Path) -> Program:
+    """A job of its own, or an output of an app, that ranks the three pages with most events so far."""
+    events = [
+        {
+            "ts": (kit.BEGIN + timedelta(seconds=n)).isoformat(),
+            "page": page,
+            "user": "u",
+            "bytes": 1,
+            "status": 200,
+        }
+        for n, page in enumerate(PAGES)
+    ]
+    stream = kit.of_log(ListLog({"p": [json.dumps(event) for event in events]}, finished=True))
+    tops: Stream = stream.key_by("page").running("1s").count().top(3, by="count")
+    if how == "job":
+        return Program("rankings", state, streams={"clicks": stream}, queries={"tops": tops})
+    app = ps.app("rankings", ps.output("tops", tops), ps.output("pages", stream.select("page")))
+    return program_of(app, state, keeps_results=True)
+
+
+def final_counts(how: str, state: Path, statements: Mapping[int, str], restarts: bool) -> list[int]:
+    """The counts of the last ranking, with these statements before these epochs."""
+    epoch = 0
+    while True:
+        program = build(how, state)
+        engine = InlineEngine(program, state, epoch_units=EPOCH)
+        try:
+            while True:
+                if epoch in statements:
+                    program.execute(statements[epoch])
+                if engine.step() is None:
+                    result = program.ask("tops")
+                    assert result is not None
+                    last = result.rows.filter(pl.col("as_of") == pl.col("as_of").max()).sort("rank")
+                    return list(last["count"])
+                epoch += 1
+                if restarts:
+                    break
+        finally:
+            engine.close()
+
+
+def counted(*paused: int, since: int = 0) -> list[int]:
+    """The three highest counts over the events of all epochs but some."""
+    epochs = [n for n in range(since, len(PAGES) // EPOCH) if n not in paused]
+    counts = Counter(page for n in epochs for page in PAGES[n * EPOCH : (n + 1) * EPOCH])
+    return [count for _, count in counts.most_common(3)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("how", ["job", "app"])
+def test_a_ranking_continues_after_a_pause(how: str, restarts: bool, tmp_path: Path) -> None:
+    statements = {4: "PAUSE JOB tops", 6: "RESUME JOB tops"}
+    counts = final_counts(how, tmp_path, statements, restarts)
+    assert counts == counted(4, 5)
+    assert 2 * EPOCH in counts, "the page without events since then is in the ranking only by its state"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("how", ["job", "app"])
+def test_a_ranking_that_is_reset_starts_empty(how: str, restarts: bool, tmp_path: Path) -> None:
+    counts = final_counts(how, tmp_path, {4: "EMPTY JOB tops"}, restarts)
+    assert counts == counted(since=4)
+
+
+def test_state_of_former_versions_is_kept_unless_its_output_has_left_the_app() -> None:
+    query = Identities({"out-tops": "a"}, {}, {}, {"out-tops": frozenset({7})})
+    unrecorded = Manifest(epoch=3, collections={"out-tops": {}, "out-others": {}})
+    assert drop_reset_rankings(unrecorded, query) == unrecorded
+    left = drop_reset_rankings(unrecorded, replace(query, left_app=frozenset({"out-tops"})))
+    assert left.collections.keys() == {"out-others"}
+    same = replace(unrecorded, jobs={"out-tops": "7"})
+    assert drop_reset_rankings(same, query) == same
+    other = replace(unrecorded, jobs={"out-tops": "6"})
+    assert drop_reset_rankings(other, query).collections.keys() == {"out-others"}
