@@ -218,13 +218,17 @@ class JobEpochs:
             return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
 
     def keep_results(
-        self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
+        self,
+        epoch: int,
+        commands: int,
+        plan: Plan,
+        rows: Mapping[str, pl.DataFrame],
+        last: Mapping[str, int],
     ) -> None:
-        """Keep what an epoch emitted, after its sinks have it and before it is committed; `last`: how many of an
-        output's rows, at their end, are its latest result, where that is not all."""
+        """Keep what an epoch of this plan emitted, after its sinks have it and before it is committed; `last`: how many
+        of an output's rows, at their end, are its latest result, where that is not all."""
         with self._intake.lock:
             jobs = self._intake.history.after(commands).jobs
-        plan = self.plan(commands, self.failures(epoch, commands))
         read = () if plan.jobs is None else plan.jobs.previous  # by PREVIOUS, in the next epoch
         kept = {name: frame for name, frame in rows.items() if name in read or self._keeps(jobs[name])}
         counts = {jobs[name].result_key: count for name, count in last.items() if name in kept}

@@ -333,7 +333,7 @@ class EpochRunner:
             side_output = pl.concat(frames) if frames else None
             taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
         self._program.epochs.keep_results(
-            execution.epoch, record.commands, delivery.to_keep, execution.result.last
+            execution.epoch, record.commands, execution.plan, delivery.to_keep, execution.result.last
         )
         return taken if execution.already_delivered else {}
 
