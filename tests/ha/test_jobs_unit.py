@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.catalogue.command import Reply
 from penstock.engine.job_client import JobClient
 from penstock.errors import ExternalError
 from penstock.ha.schemes import Scheme
@@ -35,29 +36,31 @@ class JobsKit(Kit):
         #: by command: which rows the job emits from then on
         self.filters: list[tuple[int, Callable[[Row], bool]]] = []
 
-    def execute(self, sql: str) -> list[dict[str, Any]]:
+    def execute(self, sql: str) -> list[Reply]:
         """Execute a statement on the leader, as soon as there is one; return its replies."""
 
-        def response() -> list[dict[str, Any]] | None:
+        def response() -> list[Reply] | None:
             try:
                 with JobClient(self.root) as client:
                     return client.execute(sql)
             except (ExternalError, OSError):  # nobody leads, or not any more
                 return None
 
-        found: list[dict[str, Any]] = self.wait_until(f"{sql} is executed", response)
+        found: list[Reply] = self.wait_until(f"{sql} is executed", response)
         return found
 
     def execute_command(self, sql: str) -> int:
         """Execute a statement; return the number of its command."""
-        return int(self.execute(sql)[0]["command"])
+        number = self.execute(sql)[0].command
+        assert number is not None
+        return number
 
     def change_job(self, sql: str, row: Callable[[Row], bool]) -> None:
         """Execute a statement about the late job; from then on it emits these rows."""
         self.filters.append((self.execute_command(sql), row))
 
     def job_state(self, job: str) -> str:
-        return str(next(row["life"] for row in self.execute("SHOW JOBS")[0]["rows"] if row["job"] == job))
+        return str(next(row["life"] for row in self.execute("SHOW JOBS")[0].rows if row["job"] == job))
 
     def check_output(self, job: str) -> None:
         """Check that the late job emitted in each epoch what the commands applied by then ask for."""

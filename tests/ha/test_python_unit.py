@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.catalogue.command import Reply
 from penstock.engine.job_client import JobClient
 from penstock.errors import ExternalError
 from penstock.ha.schemes import Scheme
@@ -46,7 +47,7 @@ class PythonKit(JobsKit):
         pattern, out = str(self.feeder.folders[0] / "*.log"), str(self.extra / "late")
         file.write_text(FILE.format(pattern=pattern, out=out, selected=selected))
 
-        def response() -> list[dict[str, Any]] | None:
+        def response() -> list[Reply] | None:
             try:
                 with JobClient(self.root) as client:
                     return client.submit(request, file, name="late", attribute="query")
@@ -54,7 +55,7 @@ class PythonKit(JobsKit):
                 return None
 
         (reply,) = self.wait_until(f"{request} is executed", response)
-        self.filters.append((int(reply["command"]), row))
+        self.filters.append((reply.command, row))
         file.unlink()
 
 

@@ -304,10 +304,11 @@ def test_a_unit_that_has_read_everything_ends_and_continues_when_started_again(t
     assert len(again["counts"]) >= len(first["counts"])
 
 
-def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: Make) -> None:
-    kit = make(Scheme.active_replication)
+@pytest.mark.parametrize("scheme", [Scheme.active_replication, Scheme.passive_hot])
+def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: Make, scheme: Scheme) -> None:
+    kit = make(scheme)
     kit.feeder.start()
-    kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_replication))
+    kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme))
     kit.wait_for_epochs()
     leader, follower, file = kit.leader(), kit.follower(), kit.folder / "app.py"
     assert follower is not None
@@ -317,7 +318,7 @@ def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: 
     kit.wait_until("an engine is refused", lambda: "REPLICA_RUNS_OTHER_CODE" in kit.read_logs())
     assert kit.leader() == leader
     file.write_text(text)
-    kit.wait_until("another follows", lambda: is_complete(kit, Scheme.active_replication))
+    kit.wait_until("another follows", lambda: is_complete(kit, scheme))
     kit.finish()
 
 
