@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.golden import unit_app
+from tests.golden import unit_app, unit_jobs
 from tests.golden.case import Case, Files, Killed, OfUnit, OnSpark, Reduced
 from tests.golden.cases import aggregates, custom, dealing, engines, jobs, keyed, meetings, tops, windows
+from tests.golden.jobs_unit import OfJobsUnit
 from tests.golden.over_logs import Kafka, Redis, Segments
 
 _ALL = (
@@ -49,6 +50,14 @@ _ALL = (
     OnSpark("on-spark", engines.some_of_each),
     OfUnit("unit-passive-replication", unit_app.build),
     OfUnit("unit-active-replication", unit_app.build, scheme="active-replication", fails_over=True),
+    OfJobsUnit(
+        "unit-of-jobs",
+        unit_jobs.build,
+        commands=unit_jobs.CHANGES,
+        stateless=frozenset({"dropped"}),
+        scheme="active-replication",
+        fails_over=True,
+    ),
     Killed("killed-before-the-manifest", engines.some_of_each, step="sliced"),
     Killed("killed-after-the-record", engines.some_of_each, step="recorded"),
     Killed("killed-after-the-sinks", engines.sinks, step="delivered"),
