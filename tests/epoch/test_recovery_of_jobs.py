@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.catalogue.app_plan import stages_owned
 from penstock.cli.unit_tables import job_lines
 from penstock.engine.engine import Engine
+from penstock.engine.status import EngineStatus
 from penstock.engine.status_server import status
 from penstock.epoch.kill_points import STEPS, StepName
 from penstock.epoch.recovery import JobRecovery, RecoveryOutcome
@@ -223,9 +224,11 @@ def test_an_engine_reports_what_each_job_lost(tmp_path: Path, death: Death) -> N
     run_once(tmp_path)
     engine = Engine(build(tmp_path, MIXED), settings(tmp_path))
     engine.run()
-    facts = status(engine, None)["recovery"]["jobs"]
-    jobs = {name: JobRecovery.from_json(one) for name, one in facts.items()}
+    shown = status(engine, None)
+    assert shown.recovery is not None
+    jobs, facts = shown.recovery.jobs, shown.to_json()["recovery"]["jobs"]
     assert jobs["totals"] == _lost("gap", 3, 1)
+    assert EngineStatus.from_json(shown.to_json()) == shown
     assert facts["totals"] == {
         "semantics": "gap",
         "lost_epochs": 3,
