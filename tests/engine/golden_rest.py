@@ -1,4 +1,4 @@
-"""What the golden query does not hold: the other windows, joins, patterns, custom operators and aggregates."""
+"""What the golden query lacks: the other windows, joins, patterns, custom operators and aggregates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TWICE = d.Map(_GREAT, (("twice", d.Formula("constant", by=2)),))
 _KEPT = (("time", "time"), ("user", "str"), ("amount", "float"))
 
 
-def _asked(contiguous: bool, timeouts: bool) -> d.Pattern:
+def _pattern(contiguous: bool, timeouts: bool) -> d.Pattern:
     steps = (
         d.Step("asked", d.Compare("page", "==", "/a")),
         d.Step("told", d.Compare("amount", ">", d.Other("amount", "asked"))),
@@ -49,8 +49,8 @@ DESCRIBED: dict[str, Any] = {
     "looked_up_inner": d.Lookup(_OTHER, _USER, _RATES, _USER, "inner", None, broadcast=True),
     "product_with_last": d.Product(_GREAT, _OTHER, None, None, last=2),
     "product_with_itself": d.Product(_GREAT, _GREAT, _SECOND, _SECOND, distinct=True),
-    "contiguous": _asked(True, False),
-    "timed_out": _asked(False, True),
+    "contiguous": _pattern(True, False),
+    "timed_out": _pattern(False, True),
     "flat": d.FlatMap(_TWICE, "twice", "turn", _KEPT),
     "rebalanced": _windows(d.InTime(20 * _SECOND), ("count", None, "n"), rows=d.Rebalance(_OTHER)),
     "previous": d.Before(_EVENTS, "user", "amount", ("str", "float")),
@@ -79,5 +79,5 @@ def build(out: Path, partition: Partitioner | None = None) -> ps.App:
 
 
 def expected(name: str) -> tuple[list[dict[str, Any]], bool]:
-    """The rows of an output worked out by the oracle, and whether they are sure."""
+    """The rows of an output by the oracle, and whether they are certain."""
     return oracle.answers(DESCRIBED[name], golden.logs())

@@ -1,4 +1,4 @@
-"""An engine and a cluster made of dictionaries, for tests of the elastic loop's end at the engine."""
+"""A simulated engine and cluster, for tests of the elastic loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS = ElasticSettings(
 def report(
     number: int, maps: BucketMaps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
 ) -> EpochReport:
-    """An epoch whose work lies evenly on all buckets."""
+    """The report of an epoch whose work is spread evenly over all buckets."""
     slices = set(maps.of(sub))
     by_slice = {s: seconds * maps.of(sub).count(s) / BUCKETS for s in slices}
     work = StageWork(
@@ -68,21 +68,21 @@ def report(
 
 @dataclass
 class Playground:
-    """A cluster and an engine made of dictionaries, and a clock that is turned by hand."""
+    """A simulated cluster and engine, and a manual clock."""
 
     tmp: Path
     now: float = 0.0
     workers_: dict[str, tuple[Worker, ExecutorLocation]] = field(default_factory=dict)
     most: int = 4
-    wanted: list[int] = field(default_factory=list)
+    requested: list[int] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
     maps: BucketMaps = field(default_factory=lambda: even_maps(BUCKETS, 1))
     backlog: int = 0
-    deaf: bool = False
-    failing: bool = False
-    #: moves are not made before `made` is called
-    slow: bool = False
-    under_way: list[tuple[moves.MapChange, Future[moves.MigrationResult]]] = field(default_factory=list)
+    refuses: bool = False
+    moves_fail: bool = False
+    #: moves wait until `finish_moves` is called
+    moves_are_slow: bool = False
+    pending_moves: list[tuple[moves.MapChange, Future[moves.MigrationResult]]] = field(default_factory=list)
     plan: Plan = PLAN
     warm: list[ExecutorLocation] = field(default_factory=list)
     #: cleared, warm-ups do not end
@@ -91,7 +91,7 @@ class Playground:
 
     def __post_init__(self) -> None:
         self.can_warm_up.set()
-        self.come("1")
+        self.add_worker("1")
         self.meter = Meter(lambda: {"clicks": self.backlog}, 1.0, lambda: self.now)
         self.loop = Elasticity(
             SETTINGS,
@@ -102,41 +102,41 @@ class Playground:
             self.tmp,
         )
 
-    def come(self, name: str) -> None:
+    def add_worker(self, name: str) -> None:
         self.workers_[name] = (Worker(name, 1), ExecutorLocation("here", name))
 
     def workers(self) -> Mapping[str, tuple[Worker, ExecutorLocation]]:
         return dict(self.workers_)
 
     def request(self, total: int) -> bool:
-        self.wanted.append(total)
-        return not self.deaf
+        self.requested.append(total)
+        return not self.refuses
 
     def retire(self, executors: Sequence[str]) -> None:
         self.retired += executors
         for name in executors:
             self.workers_.pop(name, None)
 
-    def warm_up(self, location: ExecutorLocation, cores: int, there: Callable[[], bool]) -> None:
+    def warm_up(self, location: ExecutorLocation, cores: int, is_there: Callable[[], bool]) -> None:
         self.can_warm_up.wait()
-        if there():
+        if is_there():
             self.warm.append(location)
 
     def remap(self, change: moves.MapChange) -> Future[moves.MigrationResult]:
         ticket: Future[moves.MigrationResult] = Future()
-        self.under_way.append((change, ticket))
-        if not self.slow:
-            self.made()
+        self.pending_moves.append((change, ticket))
+        if not self.moves_are_slow:
+            self.finish_moves()
         return ticket
 
-    def made(self) -> None:
-        """Have the moves made that are under way and not withdrawn."""
-        under_way, self.under_way = self.under_way, []
-        for change, ticket in under_way:
+    def finish_moves(self) -> None:
+        """Finish the pending moves that were not cancelled."""
+        pending_moves, self.pending_moves = self.pending_moves, []
+        for change, ticket in pending_moves:
             if ticket.set_running_or_notify_cancel():
-                if not self.failing:
+                if not self.moves_fail:
                     self.maps = change.maps.check(BUCKETS)
-                report = moves.MigrationResult(not self.failing, 1, "immediate", "because", 0)
+                report = moves.MigrationResult(not self.moves_fail, 1, "immediate", "because", 0)
                 ticket.set_result(replace(report, pause_seconds=0.5, read_rate=200e6))
 
     def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1, events: int = 1_000) -> None:
@@ -149,7 +149,7 @@ class Playground:
                 pass
 
     def owners(self) -> set[str]:
-        """Who works on some bucket."""
+        """The executors that own a bucket."""
         slices = {slice_ for owners in maps_by_stage(self.maps, self.plan).values() for slice_ in owners}
         return {str(getattr(self.maps.location_of(slice_), "executor", None)) for slice_ in slices}
 

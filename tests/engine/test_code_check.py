@@ -1,4 +1,4 @@
-"""Engines that load different versions of a file are no replicas of each other."""
+"""Engines that load different versions of a file do not follow each other."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ def program(text: str, *, jobs: Path | None = None) -> Program:
 class Replicas:
     """Roles of engines of one unit."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.generation = place, 1
+    def __init__(self, root: Path) -> None:
+        self.root, self.generation = root, 1
         self.roles: list[EngineRole] = []
 
     def role(self, name: str, *, follows: bool) -> EngineRole:
-        shared_records = SharedRecords(self.place / "state" / "ha" / "agreed")
+        shared_records = SharedRecords(self.root / "state" / "ha" / "agreed")
         leader = FollowedLeader(lambda: self.generation, dict) if follows else None
-        path = self.place / "state" / "ha" / "replicas" / name if follows else self.place / "state"
-        assignment = Assignment(name, shared_records, self.place, leader=leader)
+        path = self.root / "state" / "ha" / "replicas" / name if follows else self.root / "state"
+        assignment = Assignment(name, shared_records, self.root, leader=leader)
         self.roles.append(EngineRole(path, assignment))
         return self.roles[-1]
 
-    def lead(self, name: str, what: Program) -> EngineRole:
+    def lead(self, name: str, code: Program) -> EngineRole:
         role = self.role(name, follows=False)
-        role.claim(what, Lease(self.generation))
+        role.claim(code, Lease(self.generation))
         return role
 
-    def follow(self, name: str, what: Program) -> EngineRole:
+    def follow(self, name: str, code: Program) -> EngineRole:
         role = self.role(name, follows=True)
-        role.claim(what, None)
+        role.claim(code, None)
         return role
 
 
@@ -77,40 +77,42 @@ def replicas(tmp_path: Path) -> Replicas:
 
 
 @pytest.mark.parametrize("jobs", [False, True], ids=["app", "jobs"])
-def test_a_follower_of_other_code_is_refused_and_told_which_function_differs(
+def test_a_follower_with_other_code_is_refused_with_the_function_that_differs(
     replicas: Replicas, jobs: bool, tmp_path: Path
 ) -> None:
-    place = tmp_path / "state" if jobs else None
-    replicas.lead("e1", program(ONE, jobs=place))
+    root = tmp_path / "state" if jobs else None
+    replicas.lead("e1", program(ONE, jobs=root))
     with pytest.raises(UserError) as refused:
-        replicas.follow("e2", program(OTHER, jobs=place))
+        replicas.follow("e2", program(OTHER, jobs=root))
     assert refused.value.condition == "REPLICA_RUNS_OTHER_CODE"
     assert refused.value.detail == "what differs: kept"
 
 
-def test_a_follower_of_the_same_code_follows(replicas: Replicas) -> None:
+def test_a_follower_with_the_same_code_follows(replicas: Replicas) -> None:
     replicas.lead("e1", program(ONE))
     replicas.follow("e2", program(f"# from another host\n\n{ONE}"))
 
 
-def test_a_follower_of_a_leader_that_said_nothing_follows(replicas: Replicas) -> None:
+def test_without_a_record_of_the_leaders_code_any_follower_follows(replicas: Replicas) -> None:
     replicas.lead("e1", program(ONE))
-    replicas.generation = 2  # another leads, which has said nothing yet or is of a Penstock that does not
+    replicas.generation = (
+        2  # another engine leads, which has recorded no code yet, or is of an older Penstock
+    )
     replicas.follow("e2", program(OTHER))
 
 
-def test_whoever_leads_may_bring_other_code_and_says_so(replicas: Replicas, tmp_path: Path) -> None:
+def test_a_new_leader_may_have_other_code_and_records_it(replicas: Replicas, tmp_path: Path) -> None:
     first = replicas.lead("e1", program(ONE))
     first.state.release()
     replicas.generation = 2
     replicas.lead("e3", program(OTHER))
     with pytest.raises(UserError):
         replicas.follow("e2", program(ONE))
-    said = json.loads((tmp_path / "state" / "ha" / "agreed" / "code.json").read_bytes())
-    assert said["generation"] == 2
+    recorded = json.loads((tmp_path / "state" / "ha" / "agreed" / "code.json").read_bytes())
+    assert recorded["generation"] == 2
 
 
-def test_a_follower_looks_again_when_another_leads(replicas: Replicas) -> None:
+def test_a_follower_checks_the_code_of_a_new_leader(replicas: Replicas) -> None:
     records = replicas.lead("e1", program(ONE)).state.shared_records
     assert records is not None
     own = program(ONE)
@@ -125,7 +127,7 @@ def test_a_follower_looks_again_when_another_leads(replicas: Replicas) -> None:
     assert refused.value.condition == "REPLICA_RUNS_OTHER_CODE"
 
 
-def test_a_promoted_follower_says_what_it_runs(replicas: Replicas) -> None:
+def test_a_promoted_follower_records_its_code(replicas: Replicas) -> None:
     same = program(ONE)
     replicas.lead("e1", same)
     follower = replicas.follow("e2", same)
@@ -134,20 +136,20 @@ def test_a_promoted_follower_says_what_it_runs(replicas: Replicas) -> None:
     assert follower.state.shared_records.read_code(5) == same.code
 
 
-def test_another_version_of_python_is_named_as_that() -> None:
+def test_another_version_of_python_is_reported_as_such() -> None:
     mine, theirs = {PYTHON: "cpython 3.11", "f": "1"}, {PYTHON: "cpython 3.12", "f": "2"}
     with pytest.raises(UserError) as refused:
         check_replica(mine, theirs)
     assert "by cpython 3.11 here, by cpython 3.12 there" in str(refused.value.detail)
 
 
-def test_what_is_no_function_is_named_by_its_place() -> None:
+def test_a_difference_outside_functions_is_reported_by_its_place() -> None:
     with pytest.raises(UserError) as refused:
         check_replica({"output a: step 1": "1"}, {"output a: step 1": "2"})
     assert refused.value.detail == "what differs: output a: step 1"
 
 
-def test_what_the_leader_said_and_cannot_be_read_is_damage(tmp_path: Path) -> None:
+def test_an_unreadable_record_of_the_leaders_code_is_damage(tmp_path: Path) -> None:
     records = SharedRecords(tmp_path)
     records.take_over(1)
     (tmp_path / "code.json").write_text("{")

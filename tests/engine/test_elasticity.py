@@ -1,4 +1,4 @@
-"""The engine's end of the elastic loop: who comes and goes is noticed; every bucket has an owner that lives."""
+"""The elastic loop in the engine: it notices executors that join and leave, and every bucket has a live owner."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ def playground(tmp_path: Path) -> Playground:
     return Playground(tmp_path)
 
 
-def test_the_slices_are_placed_where_the_first_executors_are(playground: Playground) -> None:
+def test_slices_are_placed_on_the_first_executors(playground: Playground) -> None:
     playground.turn()
     assert playground.owners() == {"1"}
     assert playground.loop.placement == ("1",)
 
 
-def test_work_that_piles_up_brings_executors_and_they_get_buckets_once_they_are_warm(
+def test_a_backlog_scales_out_and_new_executors_get_buckets_once_they_are_warm(
     playground: Playground,
 ) -> None:
     overload(playground)
-    assert playground.wanted[-1] > 1
-    playground.come("2")
+    assert playground.requested[-1] > 1
+    playground.add_worker("2")
     playground.turn(busy=2.0)
     assert playground.warm == [ExecutorLocation("here", "2")]
-    for name in range(3, playground.wanted[-1] + 1):
-        playground.come(str(name))
+    for name in range(3, playground.requested[-1] + 1):
+        playground.add_worker(str(name))
     playground.turn(busy=2.0, times=4)
     assert playground.owners() == set(playground.workers_)
     (entry,) = playground.loop.loop.record.entries
     assert entry.outcome in (Outcome.watched, Outcome.helped)
 
 
-def test_one_that_dies_while_it_is_warmed_up_keeps_nobody_waiting(playground: Playground) -> None:
+def test_an_executor_that_dies_in_its_warm_up_delays_no_other(playground: Playground) -> None:
     overload(playground)
     playground.can_warm_up.clear()
-    playground.come("2")
+    playground.add_worker("2")
     playground.turn(busy=2.0)
     assert playground.loop.rehearsing == ("2",)
     del playground.workers_["2"]
-    playground.come("3")
+    playground.add_worker("3")
     playground.turn(busy=2.0)
     assert playground.loop.rehearsing == ("3",)
     playground.can_warm_up.set()
@@ -62,25 +62,25 @@ def test_one_that_dies_while_it_is_warmed_up_keeps_nobody_waiting(playground: Pl
     assert "3" in playground.loop.placement
 
 
-def test_a_cluster_that_refuses_is_told_of_and_the_stream_goes_on(playground: Playground) -> None:
-    playground.deaf = True
+def test_a_refusal_of_the_cluster_is_reported_and_epochs_continue(playground: Playground) -> None:
+    playground.refuses = True
     overload(playground, times=6)
     assert playground.loop.loop.record.entries[0].outcome == Outcome.failed
     assert "no more" in playground.loop.loop.record.entries[0].why
     assert playground.owners() == {"1"}
 
 
-def test_an_executor_that_never_comes_is_asked_for_again_and_then_given_up(playground: Playground) -> None:
+def test_an_executor_that_never_joins_is_requested_again_and_then_given_up(playground: Playground) -> None:
     overload(playground)
-    asked = len(playground.wanted)
+    requested = len(playground.requested)
     for _ in range(40):
         playground.turn(seconds=20.0, busy=20.0)
-    assert len(playground.wanted) > asked
+    assert len(playground.requested) > requested
     assert playground.loop.loop.record.entries[0].outcome == Outcome.failed
 
 
-def test_the_buckets_of_one_that_dies_go_to_those_that_live(playground: Playground) -> None:
-    playground.come("2")
+def test_the_buckets_of_a_dead_executor_go_to_live_ones(playground: Playground) -> None:
+    playground.add_worker("2")
     playground.turn(times=2)
     assert playground.owners() == {"1", "2"}
     del playground.workers_["2"]
@@ -88,21 +88,21 @@ def test_the_buckets_of_one_that_dies_go_to_those_that_live(playground: Playgrou
     assert playground.owners() == {"1"}
 
 
-def test_one_that_comes_for_one_that_died_takes_its_slices(playground: Playground) -> None:
-    playground.come("2")
+def test_a_replacement_takes_the_slices_of_the_dead_executor(playground: Playground) -> None:
+    playground.add_worker("2")
     playground.turn(times=2)
     del playground.workers_["2"]
     playground.turn()
-    playground.come("7")
+    playground.add_worker("7")
     playground.turn(times=2)
     assert "7" in playground.loop.placement
     assert "7" not in playground.retired
 
 
-def test_one_that_comes_for_one_that_died_gets_its_buckets_back_without_a_decision(
+def test_a_replacement_gets_the_buckets_of_the_dead_executor_without_a_decision(
     playground: Playground,
 ) -> None:
-    playground.come("2")
+    playground.add_worker("2")
     playground.turn(times=2 + COLD_EPOCHS)
     before = playground.maps
     assert playground.owners() == {"1", "2"}
@@ -110,7 +110,7 @@ def test_one_that_comes_for_one_that_died_gets_its_buckets_back_without_a_decisi
     playground.turn(times=2)
     assert playground.owners() == {"1"}
     assert "should replace 2, which failed" in playground.loop.loop.resting
-    playground.come("7")
+    playground.add_worker("7")
     playground.turn(times=3)
     assert playground.owners() == {"1", "7"}
     assert playground.maps.of(SUB) == before.of(SUB)
@@ -119,12 +119,12 @@ def test_one_that_comes_for_one_that_died_gets_its_buckets_back_without_a_decisi
 
 
 def test_buckets_that_were_moved_meanwhile_do_not_go_back(playground: Playground) -> None:
-    playground.come("2")
+    playground.add_worker("2")
     playground.turn(times=2)
     before = playground.maps.of(SUB)
     del playground.workers_["2"]
     playground.turn()
-    playground.come("3")
+    playground.add_worker("3")
     playground.maps = playground.maps.with_owners(None, {0: 5})  # by somebody else
     playground.turn(times=3)
     assert playground.loop.placement == ("1", "3")
@@ -132,7 +132,7 @@ def test_buckets_that_were_moved_meanwhile_do_not_go_back(playground: Playground
     assert playground.owners() <= {"1", "3"}
 
 
-def test_what_is_under_way_is_cut_short_by_the_end_of_the_run(playground: Playground) -> None:
+def test_the_end_of_the_run_cuts_pending_decisions_short(playground: Playground) -> None:
     overload(playground)
     assert playground.loop.loop.record.entries[0].outcome == Outcome.under_way
     playground.loop.close()
@@ -141,75 +141,75 @@ def test_what_is_under_way_is_cut_short_by_the_end_of_the_run(playground: Playgr
     assert '"outcome": "cut short"' in (playground.tmp / "elastic.jsonl").read_text()
 
 
-def test_one_that_nobody_asked_for_is_let_go(playground: Playground) -> None:
+def test_an_executor_that_was_not_requested_is_released(playground: Playground) -> None:
     playground.turn()
-    playground.come("9")
+    playground.add_worker("9")
     playground.turn(times=3)
     assert playground.retired == ["9"]
 
 
-def test_too_many_are_let_go_after_their_buckets_have_moved(playground: Playground) -> None:
+def test_surplus_executors_are_released_after_their_buckets_have_moved(playground: Playground) -> None:
     for name in "234":
-        playground.come(name)
+        playground.add_worker(name)
     playground.turn(busy=0.2, times=12)
     assert playground.retired
     assert playground.owners() == set(playground.workers_)
     assert not set(playground.retired) & playground.owners()
 
 
-def test_a_move_that_fails_leaves_the_maps_and_is_told(playground: Playground) -> None:
+def test_a_failed_move_leaves_the_maps_and_is_recorded(playground: Playground) -> None:
     for name in "234":
-        playground.come(name)
+        playground.add_worker(name)
     playground.turn()
-    playground.failing = True
+    playground.moves_fail = True
     playground.turn(busy=0.2, times=30)
     assert not playground.retired
     assert playground.loop.loop.record.entries[0].outcome in (Outcome.failed, Outcome.undone)
 
 
-def test_when_all_are_gone_nothing_breaks_and_the_next_one_takes_over(playground: Playground) -> None:
+def test_when_all_executors_are_gone_the_next_one_takes_over(playground: Playground) -> None:
     playground.turn()
     playground.workers_.clear()
     playground.turn(times=2)
-    playground.come("5")
+    playground.add_worker("5")
     playground.turn(times=2)
     assert playground.loop.placement == ("5",)
     assert playground.owners() == {"5"}
 
 
-def test_one_that_dies_is_asked_for_once_and_the_budget_holds(playground: Playground) -> None:
-    playground.come("2")
+def test_a_dead_executor_is_requested_once_and_the_budget_holds(playground: Playground) -> None:
+    playground.add_worker("2")
     playground.turn(times=2)
     for _ in range(3):
         del playground.workers_["2"]
         playground.turn()
-        playground.come("2")
+        playground.add_worker("2")
         playground.turn(times=2)
-    assert max(playground.wanted, default=0) <= 2
+    assert max(playground.requested, default=0) <= 2
     assert playground.owners() <= {"1", "2"}
 
 
-def test_one_that_comes_after_the_order_was_given_up_goes_again(playground: Playground) -> None:
+def test_an_executor_that_joins_after_the_order_was_given_up_is_released(playground: Playground) -> None:
     overload(playground)
     while playground.loop.loop.record.entries[0].outcome != Outcome.failed:
         playground.turn(seconds=20.0, busy=20.0)
         assert playground.now < 2_000
-    assert playground.wanted[-1] == 1, "nobody is waited for any more"
-    playground.come("9")
+    assert playground.requested[-1] == 1, "the loop waits for none"
+    playground.add_worker("9")
     playground.turn(times=3)
     assert "9" in playground.retired
 
 
-def test_a_stray_that_has_gone_is_forgotten(playground: Playground) -> None:
+def test_a_surplus_executor_that_has_gone_is_forgotten(playground: Playground) -> None:
     playground.turn()
-    playground.come("9")
+    playground.add_worker("9")
     playground.turn(times=4)
     assert not playground.loop._leaving
 
 
-def test_a_period_without_epochs_keeps_what_waits_and_who_owns_what() -> None:
+def test_a_period_without_epochs_still_has_backlog_and_owners() -> None:
     maps = even_maps(BUCKETS, 2)
-    made = snapshot(
+    found = snapshot(
         Period(10.0, 2.0, [], Backlog({"clicks": 500}, {"clicks": 700, "late": 5})),
         [Worker("1", 1)],
         ["1", "1"],
@@ -217,14 +217,14 @@ def test_a_period_without_epochs_keeps_what_waits_and_who_owns_what() -> None:
         owners={SUB: maps.default},
         density=2.0,
     )
-    one = made.sub_queries[SUB]
+    one = found.sub_queries[SUB]
     assert one.backlog_events == 2 * 705
     assert one.input_rate == 2 * 200 / 2, "what a new stream has waiting did not come now"
     assert one.bucket_map.tolist() == list(maps.default)
     assert one.bucket_seconds.sum() == 0
 
 
-def test_a_meter_that_nobody_asks_does_not_grow() -> None:
+def test_a_meter_that_is_never_read_does_not_grow() -> None:
     meter = Meter(dict, 1.0)
     for number in range(1_000):
         meter.add(report(number, even_maps(BUCKETS, 1)))
@@ -232,16 +232,16 @@ def test_a_meter_that_nobody_asks_does_not_grow() -> None:
     assert all(not one.rows for one in meter._reports)
 
 
-def test_decisions_are_kept_as_lines(playground: Playground) -> None:
+def test_decisions_are_written_as_lines(playground: Playground) -> None:
     overload(playground)
     lines = (playground.tmp / "elastic.jsonl").read_text().splitlines()
     assert len(lines) == len(playground.loop.loop.record.entries) == 1
     assert '"decision": "provision"' in lines[0]
 
 
-def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> None:
+def test_the_input_rate_is_what_was_read_plus_the_growth_of_the_backlog() -> None:
     maps = even_maps(BUCKETS, 2)
-    made = snapshot(
+    found = snapshot(
         Period(
             10.0,
             2.0,
@@ -252,70 +252,70 @@ def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> No
         ["1", "2"],
         1.0,
     )
-    one = made.sub_queries[SUB]
+    one = found.sub_queries[SUB]
     assert one.processing_rate == 2_000
     assert one.input_rate == 3_000
     assert one.backlog_events == 2_500
     assert one.utilisation == pytest.approx(2.0 / (2 * 2))
-    assert made.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
-    assert made.fleet.cpu[0] == pytest.approx(0.1)
+    assert found.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
+    assert found.fleet.cpu[0] == pytest.approx(0.1)
 
 
-def test_an_engine_that_has_just_begun_is_not_judged_by_its_first_epochs(playground: Playground) -> None:
+def test_an_engine_that_just_started_is_not_judged_by_its_first_epochs(playground: Playground) -> None:
     """It took 3 s for each of its first tiny epochs, and then does 1,000 events a second."""
     playground.backlog = 3_000
     for _ in range(COLD_EPOCHS):
         playground.turn(seconds=3.0, busy=3.0, events=20)
-        said = playground.meter.latest
-        assert said is not None
-        assert not said.warm
-        assert math.isnan(said.backlog_seconds)
+        latest = playground.meter.latest
+        assert latest is not None
+        assert not latest.warm
+        assert math.isnan(latest.backlog_seconds)
         assert "just started" in playground.loop.loop.resting
     playground.turn(busy=1.0)
-    said = playground.meter.latest
-    assert said is not None
-    assert said.warm
-    assert said.backlog_seconds == pytest.approx(3.0)
+    latest = playground.meter.latest
+    assert latest is not None
+    assert latest.warm
+    assert latest.backlog_seconds == pytest.approx(3.0)
     playground.turn(seconds=0.3, busy=0.3, events=20)
-    said = playground.meter.latest
-    assert said is not None
-    assert said.backlog_seconds == pytest.approx(3.0), "one small epoch says nothing about the speed"
-    assert playground.wanted == []
+    latest = playground.meter.latest
+    assert latest is not None
+    assert latest.backlog_seconds == pytest.approx(3.0), "one small epoch says nothing about the speed"
+    assert playground.requested == []
 
 
-def test_an_engine_without_events_is_measured_as_it_is(playground: Playground) -> None:
+def test_an_engine_without_events_is_warm_and_has_no_backlog(playground: Playground) -> None:
     playground.turn(events=0, busy=0.0)
     assert playground.meter.latest is not None
     assert playground.meter.latest.warm
     assert playground.meter.latest.backlog_seconds == 0
 
 
-def test_what_an_epoch_takes_anyhow_is_told_apart() -> None:
+def test_the_fixed_cost_of_an_epoch_is_separated() -> None:
     maps = even_maps(BUCKETS, 1)
     # half a second an epoch and a millisecond an event, a tenth of it again in the scan
     reports = [report(at, maps, events=n, seconds=0.5 + n / 1_000) for at, n in enumerate([100, 400, 100])]
-    made = snapshot(Period(10.0, 4.0, reports, Backlog({}, {"clicks": 0})), [Worker("1", 1)], ["1"], 1.0)
-    assert made.sub_queries[SUB].fixed_seconds == pytest.approx(1.5)
-    assert made.sub_queries[SUB].cost_seconds == pytest.approx(0.001)
-    assert made.sub_queries[SCAN].cost_seconds == pytest.approx(0.0001)
+    found = snapshot(Period(10.0, 4.0, reports, Backlog({}, {"clicks": 0})), [Worker("1", 1)], ["1"], 1.0)
+    assert found.sub_queries[SUB].fixed_seconds == pytest.approx(1.5)
+    assert found.sub_queries[SUB].cost_seconds == pytest.approx(0.001)
+    assert found.sub_queries[SCAN].cost_seconds == pytest.approx(0.0001)
 
 
-def test_the_processor_of_one_that_never_had_a_task_is_not_known(playground: Playground) -> None:
+def test_the_cpu_of_an_executor_without_tasks_is_unknown(playground: Playground) -> None:
     workers = [Worker("1", 1), Worker("2", 1), Worker("3", 1, memory=5.0)]
     maps = even_maps(BUCKETS, 1)
-    made = snapshot(Period(10.0, 2.0, [report(1, maps)], Backlog({}, {})), workers, ["1"], 1.0)
-    assert made.fleet.cpu[0] > 0
-    assert math.isnan(made.fleet.cpu[1])
-    assert made.fleet.cpu[2] == 0, "it had one once"
+    found = snapshot(Period(10.0, 2.0, [report(1, maps)], Backlog({}, {})), workers, ["1"], 1.0)
+    assert found.fleet.cpu[0] > 0
+    assert math.isnan(found.fleet.cpu[1])
+    assert found.fleet.cpu[2] == 0, "it had one once"
 
 
-def test_a_process_knows_what_it_holds() -> None:
+def test_a_process_measures_its_memory() -> None:
     own, shared = measure_memory()[os.getpid()]
     assert 10e6 < own < 100e9
     assert 0 < shared < 100e9
 
 
-def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
+def test_memory_that_python_workers_share_counts_once() -> None:
     def task(executor: str, measure_memory: dict[int, tuple[int, int]]) -> Message:
         return open_message(ScanReport(1.0, executor=executor, memory=measure_memory).to_bytes())
 
@@ -331,7 +331,7 @@ def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
     }
 
 
-def test_the_memory_of_executors_is_remembered_while_nothing_runs_there_and_forgotten_with_them() -> None:
+def test_the_memory_of_an_executor_is_remembered_until_it_is_gone() -> None:
     meter = Meter(dict, 1.0)
     one = report(1, even_maps(BUCKETS, 1))
     meter.add(replace(one, tasks=(replace(one.tasks[0], memory={10: (500, 20)}),)))

@@ -1,4 +1,4 @@
-"""The figures of the live view say what they claim to say."""
+"""The gauges of the live view: latency, rate, and their texts."""
 
 from __future__ import annotations
 
@@ -38,58 +38,58 @@ def report(
 
 
 def gauges(now: float = NOW) -> Gauges:
-    made = Gauges(clock=lambda: now)
-    made.started_at = now - 4
-    return made
+    live = Gauges(clock=lambda: now)
+    live.started_at = now - 4
+    return live
 
 
 def test_latency_is_the_age_of_events_when_their_epoch_is_committed() -> None:
-    made = gauges()
-    made.add(report(0, age=(1.0, 3.0)))
-    latency = made.latency(recent=True)
+    live = gauges()
+    live.add(report(0, age=(1.0, 3.0)))
+    latency = live.latency(recent=True)
     assert latency is not None
     assert latency.p50 == pytest.approx(2.0, abs=0.05)
     assert latency.p99 == pytest.approx(3.0, abs=0.05)
 
 
-def test_an_epoch_weighs_as_many_as_it_has_events() -> None:
-    made = gauges()
-    made.add(report(0, 9_990, age=(1.0, 1.0)))
-    made.add(report(1, 10, age=(50.0, 50.0)))
-    latency = made.latency(recent=False)
+def test_epochs_are_weighted_by_their_events() -> None:
+    live = gauges()
+    live.add(report(0, 9_990, age=(1.0, 1.0)))
+    live.add(report(1, 10, age=(50.0, 50.0)))
+    latency = live.latency(recent=False)
     assert latency is not None
     assert latency.p99 == pytest.approx(1.0)
 
 
 def test_a_replay_of_old_events_has_no_latency() -> None:
-    made = gauges()
-    made.add(report(0, age=(1e8, 1e8 + 5)))
-    assert made.latency(recent=True) is None
+    live = gauges()
+    live.add(report(0, age=(1e8, 1e8 + 5)))
+    assert live.latency(recent=True) is None
 
 
 def test_the_rate_looks_back_no_further_than_the_engine_has_run() -> None:
-    made = gauges()
-    made.add(report(0, 4_000, at=NOW - 2))
-    made.add(report(1, 4_000, at=NOW - 1))
-    assert made.rate() == pytest.approx(2_000)
-    made.add(report(2, 1, at=NOW - 3600))
-    assert made.rate() == pytest.approx(2_000)
+    live = gauges()
+    live.add(report(0, 4_000, at=NOW - 2))
+    live.add(report(1, 4_000, at=NOW - 1))
+    assert live.rate() == pytest.approx(2_000)
+    live.add(report(2, 1, at=NOW - 3600))
+    assert live.rate() == pytest.approx(2_000)
 
 
-def test_the_latest_answer_is_that_of_the_last_instant() -> None:
+def test_the_latest_result_is_that_of_the_last_instant() -> None:
     rows = pl.DataFrame({"as_of": [1, 1, 2], "n": [1, 2, 3]})
     assert latest_rows(rows)["n"].to_list() == [3]
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (60, 16)])
 def test_the_screen_fits_its_terminal(width: int, height: int) -> None:
-    made = gauges()
+    live = gauges()
     for epoch in range(50):
-        made.add(report(epoch))
+        live.add(report(epoch))
     units, backlog = {"clicks": "records"}, {"clicks": 1_234}
     facts = Facts("clickstream", "running", 31.0, 60.0, backlog, units, 1.0, ("patterns", "pages"))
     console = Console(width=width, height=height, record=True, file=io.StringIO())
-    console.print(draw_screen(made, facts, width, height))
+    console.print(draw_screen(live, facts, width, height))
     lines = console.export_text().splitlines()
     assert len(lines) <= height
     assert "1,234 events" in "\n".join(lines)
@@ -104,7 +104,7 @@ def test_before_the_first_epoch_the_screen_says_what_it_waits_for() -> None:
     assert "waiting for Spark" in console.export_text()
 
 
-def test_figures_read_well() -> None:
+def test_values_are_formatted_for_people() -> None:
     assert [size(n) for n in (0, 999, 1500, 3_200_000)] == ["0 B", "999 B", "1.5 kB", "3.2 MB"]
     assert [seconds(s) for s in (0.43, 1.64, 200)] == ["430 ms", "1.6 s", "3 min 20 s"]
     assert [clock(s) for s in (42, 3723)] == ["0:42", "1:02:03"]

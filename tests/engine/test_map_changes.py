@@ -1,4 +1,4 @@
-"""Maps that follow from who is there: new stages start everywhere, vacant slices are left out, and no more."""
+"""Maps follow the live executors: new stages start on all of them, vacant slices are left out, nothing else moves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def situations(draw: st.DrawFn) -> tuple[BucketMaps, list[str]]:
 
 @settings(deadline=None)
 @given(situations(), st.sets(st.sampled_from("1234")))
-def test_only_the_buckets_of_those_that_are_gone_move(
+def test_only_the_buckets_of_executors_that_are_gone_move(
     situation: tuple[BucketMaps, list[str]], leaving: set[str]
 ) -> None:
     maps, placement = situation
@@ -59,14 +59,14 @@ def test_new_stages_are_spread_over_all_that_stay(
     maps, placement = situation
     after = reassign_orphans(maps, PLAN, placement, leaving)
     staying = {s for s, name in enumerate(placement) if name != VACANT and name not in leaving}
-    wanted = staying or {s for s, name in enumerate(placement) if name != VACANT}
-    assert set(after.default) <= wanted
-    assert len(set(after.default)) == min(len(wanted), BUCKETS)
+    expected = staying or {s for s, name in enumerate(placement) if name != VACANT}
+    assert set(after.default) <= expected
+    assert len(set(after.default)) == min(len(expected), BUCKETS)
 
 
 @settings(deadline=None)
 @given(situations())
-def test_slices_that_nobody_has_are_left_out_and_no_bucket_moves(
+def test_vacant_slices_are_left_out_and_no_bucket_moves(
     situation: tuple[BucketMaps, list[str]],
 ) -> None:
     maps, placement = situation

@@ -1,4 +1,4 @@
-"""What the loop's end at the engine remembers: decisions and costs over a restart, moves that take long, slices of
+"""The elastic loop remembers decisions and costs over a restart, waits for long moves, and renumbers the slices of
 executors that have gone."""
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ def playground(tmp_path: Path) -> Playground:
 # -- over a restart ------------------------------------------------------------------------------------
 
 
-def strained(playground: Playground) -> None:
+def run_under_load(playground: Playground) -> None:
     """A load that is a little too high, and always the same."""
     playground.backlog = 20_000
     playground.turn(busy=2.0, times=8)
 
 
-def refused(playground: Playground) -> None:
-    playground.deaf = True
-    strained(playground)
-    assert playground.wanted
+def run_refused(playground: Playground) -> None:
+    playground.refuses = True
+    run_under_load(playground)
+    assert playground.requested
 
 
-def test_what_failed_before_a_restart_is_not_tried_again_after_it(tmp_path: Path) -> None:
-    refused(Playground(tmp_path))
-    again = Playground(tmp_path)
-    strained(again)
-    (entry,) = again.loop.loop.record.entries
+def test_a_failed_decision_is_not_tried_again_after_a_restart(tmp_path: Path) -> None:
+    run_refused(Playground(tmp_path))
+    restarted = Playground(tmp_path)
+    run_under_load(restarted)
+    (entry,) = restarted.loop.loop.record.entries
     assert entry.outcome == Outcome.failed
-    assert "failed last time" in again.loop.loop.resting
-    assert again.wanted == []
+    assert "failed last time" in restarted.loop.loop.resting
+    assert restarted.requested == []
 
 
 def test_without_the_record_it_is_tried_again(tmp_path: Path) -> None:
-    refused(Playground(tmp_path))
+    run_refused(Playground(tmp_path))
     (tmp_path / DECISIONS).unlink()
-    refused(Playground(tmp_path))
+    run_refused(Playground(tmp_path))
 
 
-def test_what_was_under_way_is_cut_short_and_may_be_decided_again(tmp_path: Path) -> None:
+def test_a_pending_decision_is_cut_short_by_a_restart_and_may_be_decided_again(tmp_path: Path) -> None:
     overload(Playground(tmp_path))
-    again = Playground(tmp_path)
-    (entry,) = again.loop.loop.record.entries
+    restarted = Playground(tmp_path)
+    (entry,) = restarted.loop.loop.record.entries
     assert entry.outcome == Outcome.cut_short
-    overload(again)
-    assert len(again.loop.loop.record.entries) == 2
+    overload(restarted)
+    assert len(restarted.loop.loop.record.entries) == 2
 
 
 def test_times_in_the_file_are_those_of_the_wall_clock(playground: Playground) -> None:
@@ -67,7 +67,7 @@ def test_times_in_the_file_are_those_of_the_wall_clock(playground: Playground) -
     assert abs(json.loads(line)["at"] - playground.loop.ahead) <= playground.now
 
 
-def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+def test_an_unreadable_record_is_ignored(tmp_path: Path) -> None:
     (tmp_path / DECISIONS).write_text('nonsense\n{"number": 0}\n{"number": 1, "decision": "dance"}\n[]\n')
     (tmp_path / COSTS).write_text("{")
     playground = Playground(tmp_path)
@@ -90,7 +90,7 @@ def test_every_decision_is_read_back_as_it_was(decision: Provision | Decommissio
     assert entry == replace(record.entries[0], backlog_seconds=0.0)
 
 
-def test_an_entry_from_the_future_is_of_now() -> None:
+def test_an_entry_from_the_future_gets_the_present_time() -> None:
     record = Record().add(Provision(1, "because"), 10.0).set_end(0, Outcome.failed, 12.0, "no", 0.0)
     (entry,) = Record.from_lines(record.lines(1_000.0), 0.0, now=50.0).entries
     assert max(entry.at, entry.outcome_at, entry.changed_at) == 50.0
@@ -99,12 +99,12 @@ def test_an_entry_from_the_future_is_of_now() -> None:
 # -- what changes cost ---------------------------------------------------------------------------------
 
 
-def test_costs_are_what_was_measured_and_are_known_to_the_next_engine(tmp_path: Path) -> None:
+def test_measured_costs_are_known_to_the_next_engine(tmp_path: Path) -> None:
     playground = Playground(tmp_path)
     overload(playground)
     playground.turn(seconds=30.0, busy=30.0)
-    for name in range(2, playground.wanted[-1] + 1):
-        playground.come(str(name))
+    for name in range(2, playground.requested[-1] + 1):
+        playground.add_worker(str(name))
     playground.turn(busy=2.0, times=4)
     costs = playground.loop.loop.costs
     assert costs.start_seconds > Costs().start_seconds
@@ -118,38 +118,38 @@ def test_costs_are_what_was_measured_and_are_known_to_the_next_engine(tmp_path: 
 # -- moves that take long --------------------------------------------------------------------------------
 
 
-def grown(playground: Playground) -> None:
-    """Two executors have been asked for and have come; their buckets are to move, slowly."""
+def scale_out_slowly(playground: Playground) -> None:
+    """Request executors until they have joined and their buckets are moving, slowly."""
     overload(playground)
-    playground.slow = True
-    for name in range(2, playground.wanted[-1] + 1):
-        playground.come(str(name))
+    playground.moves_are_slow = True
+    for name in range(2, playground.requested[-1] + 1):
+        playground.add_worker(str(name))
     playground.turn(busy=2.0, times=3)
-    assert playground.under_way
+    assert playground.pending_moves
 
 
-def test_a_move_that_takes_long_is_not_asked_for_again_beside_the_first(playground: Playground) -> None:
-    grown(playground)
-    asked = list(playground.under_way)
+def test_a_long_move_is_not_requested_twice(playground: Playground) -> None:
+    scale_out_slowly(playground)
+    pending = list(playground.pending_moves)
     for _ in range(SETTINGS.retries):
         playground.turn(seconds=SETTINGS.move_timeout_seconds + 1, busy=60.0)
-        assert playground.under_way == asked
-    playground.made()
-    playground.slow = False
+        assert playground.pending_moves == pending
+    playground.finish_moves()
+    playground.moves_are_slow = False
     playground.turn(busy=2.0, times=2)
     assert playground.loop.loop.record.entries[0].outcome in (Outcome.watched, Outcome.helped)
     assert playground.owners() == set(playground.workers_)
 
 
-def test_a_move_without_end_is_withdrawn_and_the_new_executors_go(playground: Playground) -> None:
-    grown(playground)
+def test_an_endless_move_is_cancelled_and_the_new_executors_are_released(playground: Playground) -> None:
+    scale_out_slowly(playground)
     before = playground.owners()
     for _ in range(SETTINGS.retries + 2):
         playground.turn(seconds=SETTINGS.move_timeout_seconds + 1, busy=60.0)
-    playground.slow = False
-    playground.made()
+    playground.moves_are_slow = False
+    playground.finish_moves()
     playground.turn(busy=2.0, times=4)
-    assert playground.owners() == before, "what was withdrawn was never made"
+    assert playground.owners() == before, "a cancelled move is never made"
     assert set(playground.retired) >= {"2"}
     assert playground.loop.loop.record.entries[0].outcome == Outcome.undone
 
@@ -159,7 +159,7 @@ def test_a_move_without_end_is_withdrawn_and_the_new_executors_go(playground: Pl
 
 def test_slices_are_renumbered_once_most_executors_have_gone(playground: Playground) -> None:
     for name in "23456789":
-        playground.come(name)
+        playground.add_worker(name)
     playground.turn(times=2)
     assert len(playground.loop.placement) == 9
     for name in "1234567":
@@ -170,34 +170,36 @@ def test_slices_are_renumbered_once_most_executors_have_gone(playground: Playgro
     assert playground.owners() == {"8", "9"}
 
 
-def test_nothing_is_decided_while_slices_get_other_numbers(playground: Playground) -> None:
+def test_nothing_is_decided_while_slices_are_renumbered(playground: Playground) -> None:
     for name in "23456":
-        playground.come(name)
+        playground.add_worker(name)
     playground.turn(times=2)
     for name in "1234":
         del playground.workers_[name]
-    playground.slow = True
+    playground.moves_are_slow = True
     while not playground.loop._changes.is_renumbering:
         playground.turn()
-        playground.made() if not playground.loop._changes.is_renumbering else None
+        playground.finish_moves() if not playground.loop._changes.is_renumbering else None
         assert playground.now < 100
-    (waiting,) = playground.under_way
-    playground.come("7")
+    (waiting,) = playground.pending_moves
+    playground.add_worker("7")
     playground.turn(times=3)
-    assert playground.under_way == [waiting]
+    assert playground.pending_moves == [waiting]
     assert "7" not in playground.loop.placement
-    playground.slow = False
-    playground.made()
+    playground.moves_are_slow = False
+    playground.finish_moves()
     playground.turn(times=4)
     assert "" not in playground.loop.placement[:2]
 
 
-def test_a_sub_query_that_comes_after_growth_begins_on_all_executors(playground: Playground) -> None:
+def test_a_stage_added_after_a_scale_out_starts_on_all_executors(playground: Playground) -> None:
     overload(playground)
-    for name in range(2, playground.wanted[-1] + 1):
-        playground.come(str(name))
+    for name in range(2, playground.requested[-1] + 1):
+        playground.add_worker(str(name))
     playground.turn(busy=2.0, times=4)
-    there = {str(getattr(playground.maps.location_of(s), "executor", "")) for s in playground.maps.of("new")}
-    assert there == set(playground.workers_)
+    executors = {
+        str(getattr(playground.maps.location_of(s), "executor", "")) for s in playground.maps.of("new")
+    }
+    assert executors == set(playground.workers_)
     assert SUB in playground.maps.operators
     assert len(playground.maps.of("new")) == BUCKETS
