@@ -1,4 +1,4 @@
-"""An engine on a cluster while executors come, go and die: run as a process of its own, since Spark is one a process.
+"""An engine on a cluster while executors join, leave and die: a process of its own, since Spark is one a process.
 
 Receives a folder and the cluster's directory; leaves the rows of each run below the folder, and what it saw in
 `seen.json`.
@@ -38,8 +38,8 @@ def settings(folder: Path, **more: Any) -> Settings:
     )
 
 
-class Aside:
-    """Something done beside the epochs; `done` waits for it and raises what went wrong."""
+class Background:
+    """Work on a thread beside the epochs; `done` waits for it and raises its failure."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._failure: BaseException | None = None
@@ -60,8 +60,8 @@ class Aside:
 
 def main(folder: Path, cluster: LocalCluster) -> None:
     seen: dict[str, Any] = {}
-    asked = settings(folder, master=cluster.status().url, executors=1)
-    spark = session(asked, folder / "spark.log")
+    requested = settings(folder, master=cluster.status().url, executors=1)
+    spark = session(requested, folder / "spark.log")
     executors = Executors(spark.sparkContext)
 
     def run(name: str, count: int, at: dict[int, Callable[[], None]]) -> None:
@@ -72,22 +72,24 @@ def main(folder: Path, cluster: LocalCluster) -> None:
 
         (folder / name).mkdir()
         app = query.build(folder / name / "out")
-        found = Engine(app, settings(folder / name, master=asked.master, executors=count), spark).run(watch)
+        found = Engine(app, settings(folder / name, master=requested.master, executors=count), spark).run(
+            watch
+        )
         seen[f"{name} epochs"] = found.epochs
 
     # -- one executor, then two, then one ---------------------------------------------------------
     executors.wait_for_first(1, SOON)
     seen["begins with"] = len(executors.staying())
     (first,) = executors.staying()
-    under_way: list[Aside] = []
+    pending: list[Background] = []
 
     def grow() -> None:
-        assert executors.request(2)  # it starts while epochs go on
+        assert executors.request(2)  # it starts while epochs continue
 
-    def grown() -> None:
+    def wait_for_growth() -> None:
         seen["grown to two"] = executors.wait_for(2, SOON)
 
-    def more_than_there_is() -> None:
+    def request_too_many() -> None:
         seen["five taken note of"] = executors.request(5)
         seen["five came"] = executors.wait_for(5, NEVER)
 
@@ -95,25 +97,25 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         seen["tasks of the second"] = executors.list()[1].done_tasks
         going = [executor.id for executor in executors.staying() if executor.id != first.id]
         seen["retired"] = len(executors.retire(going)) == 1
-        under_way.append(Aside(lambda: seen.update(gone=executors.wait_gone(going, SOON))))
+        pending.append(Background(lambda: seen.update(gone=executors.wait_gone(going, SOON))))
 
-    def shrunk() -> None:
-        under_way.pop().done()
+    def wait_for_shrinking() -> None:
+        pending.pop().done()
         seen["shrunk to"] = [executor.id for executor in executors.list()] == [first.id]
 
-    run("elastic", 1, {1: grow, 2: grown, 4: more_than_there_is, 5: shrink, 6: shrunk})
+    run("elastic", 1, {1: grow, 2: wait_for_growth, 4: request_too_many, 5: shrink, 6: wait_for_shrinking})
 
     # -- a worker dies with its executor ----------------------------------------------------------
     executors.request(2)
     seen["two again"] = executors.wait_for(2, SOON)
 
-    def strike() -> None:
-        under_way.append(Aside(lambda: seen.update(killed=cluster.kill("worker-1"))))
+    def kill_worker() -> None:
+        pending.append(Background(lambda: seen.update(killed=cluster.kill("worker-1"))))
 
-    def struck() -> None:
-        under_way.pop().done()
+    def wait_for_kill() -> None:
+        pending.pop().done()
 
-    run("killed", 2, {1: strike, 3: struck})
+    run("killed", 2, {1: kill_worker, 3: wait_for_kill})
     seen["left"] = len(executors.list())
     cluster.add()
     seen["replaced"] = executors.wait_for(2, SOON)

@@ -1,7 +1,7 @@
-"""Engines whose executors follow a loop while workers die: run as a process of its own, since Spark is one a process.
+"""Engines with an elastic loop while workers die: a process of their own, since Spark is one a process.
 
 Receives a folder and the cluster's directory; leaves the rows of each run below the folder, and what it saw in
-`seen.json`. The loop's judgement is replaced by one that wants something in every run; the rest is the engine's own.
+`seen.json`. The loop's manager is replaced by a scripted one; the rest is the engine's own.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ RULES = ElasticSettings(
 )
 
 
-class Wish:
-    """Wants one thing, once it is told to."""
+class ScriptedManager:
+    """Makes one decision, when a test asks for it."""
 
     def __init__(self) -> None:
-        self.wanted: Callable[[Situation], Decision] | None = None
+        self.next_decision: Callable[[Situation], Decision] | None = None
 
     def decide(self, now: Situation) -> Sequence[Decision]:
-        wanted, self.wanted = self.wanted, None
-        return [] if wanted is None else [wanted(now)]
+        next_decision, self.next_decision = self.next_decision, None
+        return [] if next_decision is None else [next_decision(now)]
 
 
 def one_more(now: Situation) -> Decision:
     return Provision(1, "a test wants one more")
 
 
-def the_last_goes(now: Situation) -> Decision:
+def one_fewer(now: Situation) -> Decision:
     return Decommission((now.snapshot.fleet.ids[-1],), "a test wants one fewer")
 
 
@@ -70,14 +70,18 @@ class Followed:
         executors: int,
         rules: ElasticSettings = RULES,
     ) -> None:
-        self.wish, self.cluster, self._name = Wish(), cluster, name
+        self.manager, self.cluster, self._name = ScriptedManager(), cluster, name
         self.refused = False
         self.outcomes: list[str] = []
         (folder / name).mkdir()
-        asked = settings(
-            folder / name, master=cluster.status().url, executors=executors, elastic=rules, manager=self.wish
+        run_settings = settings(
+            folder / name,
+            master=cluster.status().url,
+            executors=executors,
+            elastic=rules,
+            manager=self.manager,
         )
-        self.engine = Engine(query.build(folder / name / "out"), asked, spark)
+        self.engine = Engine(query.build(folder / name / "out"), run_settings, spark)
 
     def run(self, at: dict[int, list[Callable[[Followed], None]]]) -> dict[str, Any]:
         def watch(report: EpochReport) -> None:
@@ -108,46 +112,48 @@ class Followed:
     # -- what is done and waited for between epochs ------------------------------------------------
 
     def grow(self) -> None:
-        self.wish.wanted = one_more
+        self.manager.next_decision = one_more
 
     def shrink(self) -> None:
-        self.wish.wanted = the_last_goes
+        self.manager.next_decision = one_fewer
 
-    def until_seated(self, count: int) -> None:
-        self._until(lambda: len(self._elastic.slice_owners) == count, f"{count} executors seated")
+    def wait_for_executors(self, count: int) -> None:
+        self._wait_until(lambda: len(self._elastic.slice_owners) == count, f"{count} executors with slices")
 
-    def until_settled(self) -> None:
-        self._until(lambda: not self._elastic.loop.orders, "all orders ended")
+    def wait_for_orders(self) -> None:
+        self._wait_until(lambda: not self._elastic.loop.orders, "all orders ended")
 
-    def until_refused(self) -> None:
-        self._until(lambda: "failed last time" in self._elastic.loop.resting, "the same wish to be refused")
+    def wait_for_refusal(self) -> None:
+        self._wait_until(
+            lambda: "failed last time" in self._elastic.loop.resting, "the same decision to be refused"
+        )
         self.refused = True
 
-    def until_caches(self, count: int) -> None:
+    def wait_for_caches(self, count: int) -> None:
         """The caches of executors that have gone are gone."""
         assert self.engine._runner is not None
         cache = Path(str(self.engine._runner._location.cache))
-        self._until(lambda: len(list(cache.glob("executor-*"))) == count, f"{count} caches")
+        self._wait_until(lambda: len(list(cache.glob("executor-*"))) == count, f"{count} caches")
 
-    def until_a_second(self) -> None:
-        self._until(lambda: len(self.engine.workers()) == 2, "a second executor")
+    def wait_for_second_executor(self) -> None:
+        self._wait_until(lambda: len(self.engine.workers()) == 2, "a second executor")
 
-    def until_asked(self) -> None:
-        self._until(lambda: bool(self._elastic.loop.record.entries), "a decision")
+    def wait_for_decision(self) -> None:
+        self._wait_until(lambda: bool(self._elastic.loop.record.entries), "a decision")
 
-    def until_still(self) -> None:
+    def wait_until_still(self) -> None:
         """All orders have ended, or wait for the next epoch themselves."""
-        self._until(
+        self._wait_until(
             lambda: not self._elastic._changes.is_idle or not self._elastic.loop.orders, "all orders ended"
         )
 
     @property
     def _elastic(self) -> elasticity.Elasticity:
-        self._until(lambda: self.engine.elasticity is not None, "the loop")
+        self._wait_until(lambda: self.engine.elasticity is not None, "the loop")
         assert self.engine.elasticity is not None
         return self.engine.elasticity
 
-    def _until(self, reached: Callable[[], bool], what: str) -> None:
+    def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + 2 * SOON
         while not reached():
             if time.monotonic() > deadline:
@@ -156,9 +162,9 @@ class Followed:
             time.sleep(0.05)
 
 
-def seated(count: int) -> Callable[[Followed], None]:
-    """Waits until so many executors have slices."""
-    return lambda run: run.until_seated(count)
+def have_executors(count: int) -> Callable[[Followed], None]:
+    """Return a step that waits until so many executors have slices."""
+    return lambda run: run.wait_for_executors(count)
 
 
 def main(folder: Path, cluster: LocalCluster) -> None:
@@ -173,50 +179,50 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         return Followed(folder, name, cluster, spark, executors)
 
     def kill_the_last(run: Followed) -> None:
-        """The worker of the executor that came last dies, and another joins."""
+        """Kill the worker of the newest executor, and add another."""
         last = run.engine.workers()[-1].id
         name = next(w.name for w in cluster.status().workers if any(e == last for _, e in w.executors))
         cluster.kill(name)
         cluster.add()
 
-    # -- up and down, as the loop says -------------------------------------------------------------
+    # -- scale out and in, as the loop decides -------------------------------------------------------------
     seen["calm"] = followed("calm", 1).run(
         {
-            0: [seated(1)],
+            0: [have_executors(1)],
             1: [Followed.grow],
-            2: [seated(2)],
-            3: [Followed.until_still],
-            4: [Followed.until_still],
-            5: [Followed.until_still, Followed.shrink],
-            6: [Followed.until_still],
-            7: [seated(1), lambda run: run.until_caches(1)],
+            2: [have_executors(2)],
+            3: [Followed.wait_until_still],
+            4: [Followed.wait_until_still],
+            5: [Followed.wait_until_still, Followed.shrink],
+            6: [Followed.wait_until_still],
+            7: [have_executors(1), lambda run: run.wait_for_caches(1)],
         }
     )
-    # -- one more than the cluster has cores for: it never comes, and nothing else changes ------------
+    # -- one more than the cluster has cores for: it never joins, and nothing else changes ------------
     full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=4))
     seen["full"] = full.run(
         {
-            0: [seated(2)],
-            1: [Followed.grow, Followed.until_asked],
-            3: [Followed.until_settled, Followed.grow, Followed.until_refused],
+            0: [have_executors(2)],
+            1: [Followed.grow, Followed.wait_for_decision],
+            3: [Followed.wait_for_orders, Followed.grow, Followed.wait_for_refusal],
         }
     )
     seen["full"]["workers"] = [len(worker.executors) for worker in cluster.status().workers]
     # -- the worker of the new executor dies as soon as it is there: in the warm-up or in the move ---
     seen["coming"] = followed("coming", 1).run(
         {
-            0: [seated(1)],
+            0: [have_executors(1)],
             1: [Followed.grow],
-            2: [Followed.until_a_second, kill_the_last],
-            **{epoch: [Followed.until_still] for epoch in range(4, 9)},
+            2: [Followed.wait_for_second_executor, kill_the_last],
+            **{epoch: [Followed.wait_until_still] for epoch in range(4, 9)},
         }
     )
     # -- one dies while it should leave ---------------------------------------------------------------
     seen["leaving"] = followed("leaving", 2).run(
         {
-            0: [seated(2)],
-            1: [Followed.shrink, Followed.until_asked, kill_the_last],
-            **{epoch: [Followed.until_still] for epoch in range(4, 9)},
+            0: [have_executors(2)],
+            1: [Followed.shrink, Followed.wait_for_decision, kill_the_last],
+            **{epoch: [Followed.wait_until_still] for epoch in range(4, 9)},
         }
     )
     spark.stop()

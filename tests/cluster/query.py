@@ -1,4 +1,4 @@
-"""A query that forgets nothing: sums in windows, and each user's last pages in strict order, ranked; on two levels."""
+"""A query with windows, and each user's last pages in strict order, ranked: stages on two levels."""
 
 from __future__ import annotations
 

@@ -37,30 +37,30 @@ RULES = ElasticSettings(
     upper_imbalance=0.005,
     move_timeout_seconds=30.0,
 )
-PARTITIONS, LINES, A_TIME = 2, 40_000, 200
+PARTITIONS, LINES, LINES_PER_EPOCH = 2, 40_000, 200
 #: epochs before one of the executors becomes slow, and seconds until its buckets must have moved
 CALM, SOON = 6, 120.0
 
 
-class Dealt(ListLog):
-    """Lines that are there from the beginning, and seen little by little."""
+class RevealedLog(ListLog):
+    """A log whose lines are revealed little by little."""
 
     def __init__(self, lines: Mapping[str, list[str]]) -> None:
         super().__init__(lines)
-        self._seen = 0
+        self._revealed = 0
 
-    def show(self, count: int) -> None:
-        self._seen += count
+    def reveal(self, count: int) -> None:
+        self._revealed += count
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         all_ = super().partitions(offsets)
-        return [Partition(p.id, 0, min(self._seen, p.latest), self._seen >= p.latest) for p in all_]
+        return [Partition(p.id, 0, min(self._revealed, p.latest), self._revealed >= p.latest) for p in all_]
 
     def closed(self) -> bool:
-        return all(self._seen >= len(part) for part in self._lines.values())
+        return all(self._revealed >= len(part) for part in self._lines.values())
 
     def cut(self, partition: str, start: int, units: int) -> int:
-        return min(self._seen, super().cut(partition, start, units))
+        return min(self._revealed, super().cut(partition, start, units))
 
 
 def lines() -> dict[str, list[str]]:
@@ -77,13 +77,13 @@ def lines() -> dict[str, list[str]]:
 
 
 def run(folder: Path, cluster: LocalCluster, spark: Any) -> dict[str, Any]:
-    """The run; leaves its rows in `folder` and says what was decided and where the buckets were."""
+    """Run the query; write its rows to `folder`, return the decisions and the owners of the buckets."""
     folder.mkdir()
-    log = Dealt(lines())
-    log.show(A_TIME)
-    asked = settings(folder, master=cluster.status().url, executors=2, elastic=RULES, buckets=16)
-    asked = replace(asked, most_epoch_units=None)
-    engine = Engine(query.build(folder / "out", log), asked, spark)
+    log = RevealedLog(lines())
+    log.reveal(LINES_PER_EPOCH)
+    run_settings = settings(folder, master=cluster.status().url, executors=2, elastic=RULES, buckets=16)
+    run_settings = replace(run_settings, most_epoch_units=None)
+    engine = Engine(query.build(folder / "out", log), run_settings, spark)
     strain: subprocess.Popen[bytes] | None = None
     seen: dict[str, Any] = {}
     deadline = float("inf")
@@ -101,26 +101,26 @@ def run(folder: Path, cluster: LocalCluster, spark: Any) -> dict[str, Any]:
         resting = None if loop is None else loop.loop.resting
         logging.info("slowed: epoch %s took %.2f s; %s", report.epoch, report.seconds, resting)
         if loop is None or len(loop.placement) < 2 or report.epoch < CALM or "after" in seen:
-            log.show(A_TIME if "after" not in seen else LINES)
+            log.reveal(LINES_PER_EPOCH if "after" not in seen else LINES)
             return
         if strain is None:
             seen["slow"] = slow = loop.placement[-1]
-            seen["before"] = owned(engine, slow)
+            seen["before"] = count_buckets(engine, slow)
             name = next(w.name for w in cluster.status().workers if any(e == slow for _, e in w.executors))
             command = [sys.executable, "-m", "tests.cluster.strain", str(cluster.directory), name]
             strain = subprocess.Popen(command, stdin=subprocess.PIPE)
             deadline = time.monotonic() + SOON
         elif moved() or time.monotonic() > deadline:
-            seen["after"] = owned(engine, seen["slow"])
+            seen["after"] = count_buckets(engine, seen["slow"])
             strain.communicate()
-        log.show(A_TIME)
+        log.reveal(LINES_PER_EPOCH)
 
-    usual = elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS
+    defaults = elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS
     elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = 1.0, 30.0
     try:
         engine.run(watch)
     finally:
-        elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = usual
+        elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = defaults
         if strain is not None:
             strain.communicate()
     assert engine.elasticity is not None
@@ -142,8 +142,8 @@ def main(folder: Path, cluster: LocalCluster) -> None:
     (folder / "seen.json").write_text(json.dumps(seen))
 
 
-def owned(engine: Engine, executor: str) -> dict[str, int]:
-    """How many buckets of each sub-query an executor has."""
+def count_buckets(engine: Engine, executor: str) -> dict[str, int]:
+    """How many buckets of each stage an executor owns."""
     maps = engine.maps
     assert maps is not None
     places = [None if place is None else place.executor for place in maps.locations]

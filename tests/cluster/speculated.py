@@ -1,5 +1,5 @@
-"""An engine on a cluster with Spark's speculative execution on, and a slice task that is slow where it runs first: run
-as a process of its own, since Spark is one a process.
+"""An engine on a cluster with Spark's speculative execution, and a slice task whose first attempt is slow: a process of
+its own, since Spark is one a process.
 
 Receives a folder and the master's URL; leaves the rows below the folder, a file for every attempt at a slow task, and
 what it saw in `seen.json`.
@@ -46,7 +46,7 @@ def lines() -> list[str]:
 
 
 class Straggling:
-    """Slow for whoever is the first to see the window that begins at a given minute: a copy of the task is quick."""
+    """Slow for the first attempt at the window that starts at a given minute: a copy of the task is fast."""
 
     def __init__(self, attempts: Path | None) -> None:
         self.attempts = attempts

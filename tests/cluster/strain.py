@@ -16,9 +16,9 @@ from pathlib import Path
 from penstock.cluster import LocalCluster
 from penstock.cluster.processes import find_marked
 
-#: seconds that they stand still and that they run, in turn
+#: seconds that they are stopped and that they run, in turn
 STILL, RUNNING = 0.012, 0.003
-#: how often it is looked which processes there are, in seconds
+#: seconds between two searches for processes
 _LOOK = 1.0
 
 
@@ -38,15 +38,15 @@ def main(cluster: LocalCluster, name: str) -> None:
             if time.monotonic() > looked + _LOOK:
                 looked = time.monotonic()
                 victims = [one.pid for one in find_marked(f"{facts.id}/{name}") if one != daemon]
-            _tell(victims, signal.SIGSTOP)
+            _signal_all(victims, signal.SIGSTOP)
             time.sleep(STILL)
-            _tell(victims, signal.SIGCONT)
+            _signal_all(victims, signal.SIGCONT)
             time.sleep(RUNNING)
     finally:
-        _tell(victims, signal.SIGCONT)
+        _signal_all(victims, signal.SIGCONT)
 
 
-def _tell(pids: list[int], what: signal.Signals) -> None:
+def _signal_all(pids: list[int], what: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, what)

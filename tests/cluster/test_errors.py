@@ -1,4 +1,4 @@
-"""Errors of a local cluster that no cluster is needed for."""
+"""Errors of a local cluster, without a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.cluster.facts import lock_cluster
 from penstock.errors import ExternalError, UserError
 
 
-def test_a_directory_that_cannot_be_written_is_told() -> None:
+def test_a_directory_that_cannot_be_written_is_reported() -> None:
     with pytest.raises(ExternalError, match="CLUSTER_UNWRITABLE"), lock_cluster(Path("/proc/no/cluster")):
         pass
 

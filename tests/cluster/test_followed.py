@@ -1,5 +1,5 @@
-"""Executors that follow the loop, workers that die while they come, while buckets move and while they leave, a cluster
-that has no more, a worker that is slow: none of it shows in the rows, and every bucket has an owner that lives."""
+"""Elastic runs whose workers die while they join, while buckets move and while they leave, a full cluster and a slow
+worker: the rows are those of an undisturbed run, and every bucket has a live owner."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(700)]
 ROOT = Path(__file__).parents[2]
 
 
-def ran(script: str, factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A script on a cluster of two workers, and what it has seen."""
+def run_script(script: str, factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Run a script on a cluster of two workers; return its folder and its observations."""
     folder = factory.mktemp("followed")
     cluster = LocalCluster(factory.mktemp("cluster"))
     cluster.up(workers=2, pin="none")
@@ -38,23 +38,23 @@ def ran(script: str, factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         )
     finally:
         cluster.down()
-    (folder / "told.log").write_text(ended.stderr)
+    (folder / "stderr.log").write_text(ended.stderr)
     assert ended.returncode == 0, ended.stderr[-12_000:]
     return folder, json.loads((folder / "seen.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    return ran("followed", tmp_path_factory)
+    return run_script("followed", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def slow_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    return ran("slowed", tmp_path_factory)
+    return run_script("slowed", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("straight")
     run_inline(query.build(folder / "out"), folder / "state", slices=1)
     return rows_below(folder / "out")
@@ -62,20 +62,20 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", ["calm", "full", "coming", "leaving"])
 def test_the_rows_are_those_of_an_undisturbed_run(
-    name: str, runs: tuple[Path, dict[str, Any]], straight: dict[str, list[str]]
+    name: str, runs: tuple[Path, dict[str, Any]], undisturbed: dict[str, list[str]]
 ) -> None:
     folder, _ = runs
-    assert rows_below(folder / name / "out") == straight
+    assert rows_below(folder / name / "out") == undisturbed
 
 
 @pytest.mark.parametrize("name", ["calm", "full", "coming", "leaving"])
-def test_every_bucket_has_an_owner_that_lives(name: str, runs: tuple[Path, dict[str, Any]]) -> None:
+def test_every_bucket_has_a_live_owner(name: str, runs: tuple[Path, dict[str, Any]]) -> None:
     _, seen = runs
     assert set(seen[name]["owners"]) <= set(seen[name]["there"])
     assert seen[name]["there"]
 
 
-def test_one_more_and_one_fewer_are_two_decisions_that_are_carried_out(
+def test_one_more_and_one_fewer_are_two_executed_decisions(
     runs: tuple[Path, dict[str, Any]],
 ) -> None:
     _, seen = runs
@@ -83,13 +83,13 @@ def test_one_more_and_one_fewer_are_two_decisions_that_are_carried_out(
     assert not {"failed", "undone"} & set(seen["calm"]["outcomes"])
 
 
-def test_no_order_is_left_in_between(runs: tuple[Path, dict[str, Any]]) -> None:
+def test_no_order_is_left_pending(runs: tuple[Path, dict[str, Any]]) -> None:
     _, seen = runs
     for name in ("coming", "leaving"):
         assert "under way" not in seen[name]["outcomes"]
 
 
-def test_a_cluster_that_has_no_more_is_told_of_and_asked_no_further(
+def test_a_full_cluster_is_reported_and_requested_no_further(
     runs: tuple[Path, dict[str, Any]],
 ) -> None:
     _, seen = runs
@@ -116,8 +116,8 @@ def test_a_slow_worker_loses_and_repeats_nothing(
     slow_run: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder, _ = slow_run
-    log = slowed.Dealt(slowed.lines())
-    log.show(slowed.LINES)
+    log = slowed.RevealedLog(slowed.lines())
+    log.reveal(slowed.LINES)
     run_inline(query.build(tmp_path / "out", log), tmp_path / "state", slices=1)
     assert rows_below(folder / "slowed" / "out") == rows_below(tmp_path / "out")
 

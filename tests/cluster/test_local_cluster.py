@@ -1,4 +1,4 @@
-"""A query on a cluster of real processes tells the same rows, also while executors come, go and die."""
+"""A query on a cluster of real processes emits the same rows, also while executors join, leave and die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A master and two workers of one core; nothing of it is left afterwards."""
+    """A master and two workers of one core; all their processes end."""
     cluster = LocalCluster(tmp_path_factory.mktemp("cluster"))
     cluster.up(workers=2)
     mark = cluster.facts().id
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def run(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of the runs on the cluster, and what they saw of it."""
+    """The folder of the runs on the cluster, and their observations."""
     folder = tmp_path_factory.mktemp("driven")
     ended = subprocess.run(
         [sys.executable, "-m", "tests.cluster.driven", str(folder), str(cluster.directory)],
@@ -56,7 +56,7 @@ def run(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The rows of an undisturbed run without Spark."""
     folder = tmp_path_factory.mktemp("straight")
     run_inline(query.build(folder / "out"), folder / "state", slices=1)
@@ -74,9 +74,9 @@ def test_a_status_shows_workers_that_are_pinned_and_wait(cluster: LocalCluster) 
     for worker in status.workers:
         assert worker.cpus is not None
         assert os.sched_getaffinity(worker.pid) == set(worker.cpus)
-    told = CliRunner().invoke(cli, ["cluster", "status", "--dir", str(cluster.directory)])
-    assert told.exit_code == 0
-    assert "worker-2  alive" in told.output
+    result = CliRunner().invoke(cli, ["cluster", "status", "--dir", str(cluster.directory)])
+    assert result.exit_code == 0
+    assert "worker-2  alive" in result.output
 
 
 def test_a_second_cluster_in_the_same_directory_is_refused(cluster: LocalCluster) -> None:
@@ -92,16 +92,16 @@ def test_a_worker_there_is_not_cannot_be_killed(cluster: LocalCluster) -> None:
     assert "worker-1" in str(failure.value)
 
 
-def test_two_local_cores_tell_these_rows(
-    straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+def test_two_local_cores_emit_the_same_rows(
+    undisturbed: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     Engine(query.build(tmp_path / "out"), driven.settings(tmp_path), spark).run()
-    assert rows_below(tmp_path / "out") == straight
-    assert all(straight.values())
+    assert rows_below(tmp_path / "out") == undisturbed
+    assert all(undisturbed.values())
 
 
-def test_growing_and_shrinking_does_not_show_in_the_rows(
-    run: tuple[Path, dict[str, Any]], straight: dict[str, list[str]]
+def test_scaling_out_and_in_does_not_change_the_rows(
+    run: tuple[Path, dict[str, Any]], undisturbed: dict[str, list[str]]
 ) -> None:
     folder, seen = run
     assert seen["begins with"] == 1
@@ -109,25 +109,25 @@ def test_growing_and_shrinking_does_not_show_in_the_rows(
     assert seen["tasks of the second"] > 0
     assert (seen["retired"], seen["gone"], seen["shrunk to"]) == (True, True, True)
     assert seen["elastic epochs"] > 7
-    assert rows_below(folder / "elastic" / "out") == straight
+    assert rows_below(folder / "elastic" / "out") == undisturbed
 
 
-def test_more_executors_than_there_are_do_not_come_and_break_nothing(
+def test_more_executors_than_the_cluster_has_never_join(
     run: tuple[Path, dict[str, Any]],
 ) -> None:
     _, seen = run
     assert (seen["five taken note of"], seen["five came"]) == (True, False)
 
 
-def test_a_worker_killed_with_its_executor_does_not_show_in_the_rows(
-    run: tuple[Path, dict[str, Any]], straight: dict[str, list[str]], cluster: LocalCluster
+def test_a_worker_killed_with_its_executor_does_not_change_the_rows(
+    run: tuple[Path, dict[str, Any]], undisturbed: dict[str, list[str]], cluster: LocalCluster
 ) -> None:
     folder, seen = run
     assert seen["two again"]
     assert seen["killed"] >= 2, "the worker, and its executor"
     assert seen["left"] == 1
     assert seen["replaced"], "a worker that joins takes the place"
-    assert rows_below(folder / "killed" / "out") == straight
+    assert rows_below(folder / "killed" / "out") == undisturbed
     assert [(w.name, w.alive) for w in cluster.status().workers] == [
         ("worker-1", False),
         ("worker-2", True),
@@ -142,7 +142,7 @@ def test_a_worker_that_is_removed_is_forgotten(
     assert [w.name for w in cluster.status().workers] == ["worker-2", "worker-3"]
 
 
-def test_a_cluster_that_cannot_start_tells_the_last_words_and_leaves_nothing(
+def test_a_cluster_that_cannot_start_reports_its_last_output_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "spark" / "bin" / "spark-class"
@@ -158,15 +158,15 @@ def test_a_cluster_that_cannot_start_tells_the_last_words_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("command", [["status"], ["down"], ["kill", "worker-1"], ["add"]])
-def test_where_there_is_no_cluster_that_is_told(command: list[str], tmp_path: Path) -> None:
-    told = CliRunner().invoke(cli, ["cluster", *command, "--dir", str(tmp_path)])
-    assert isinstance(told.exception, PenstockError)
-    assert told.exception.condition == "NO_CLUSTER"
+def test_a_command_without_a_cluster_is_refused(command: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["cluster", *command, "--dir", str(tmp_path)])
+    assert isinstance(result.exception, PenstockError)
+    assert result.exception.condition == "NO_CLUSTER"
 
 
 @pytest.mark.parametrize("options", [["--memory", "much"], ["--memory", "10m"], ["--pin", "sockets"]])
 def test_wrong_sizes_are_refused_before_anything_starts(options: list[str], tmp_path: Path) -> None:
-    told = CliRunner().invoke(cli, ["cluster", "up", *options, "--dir", str(tmp_path / "cluster")])
-    assert isinstance(told.exception, PenstockError)
-    assert told.exception.condition == "BAD_OPTION"
+    result = CliRunner().invoke(cli, ["cluster", "up", *options, "--dir", str(tmp_path / "cluster")])
+    assert isinstance(result.exception, PenstockError)
+    assert result.exception.condition == "BAD_OPTION"
     assert not (tmp_path / "cluster" / "cluster.json").exists()

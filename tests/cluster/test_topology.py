@@ -1,4 +1,4 @@
-"""Processors are read as the system tells them, and dealt out so that workers do not stand in each other's way."""
+"""Processors are read from the system, and assigned so that workers do not share them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def tree(root: Path, processors: list[tuple[int, int, int, int]], online: str) -
     """A copy of what Linux shows under /sys/devices/system; processors as (number, package, core, node)."""
     by_node: dict[int, list[int]] = {}
     for number, package, core, node in processors:
-        place = root / "cpu" / f"cpu{number}" / "topology"
-        place.mkdir(parents=True)
-        (place / "physical_package_id").write_text(f"{package}\n")
-        (place / "core_id").write_text(f"{core}\n")
+        folder = root / "cpu" / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(f"{package}\n")
+        (folder / "core_id").write_text(f"{core}\n")
         by_node.setdefault(node, []).append(number)
     (root / "cpu").mkdir(parents=True, exist_ok=True)
     (root / "cpu" / "online").write_text(online + "\n")
@@ -48,7 +48,7 @@ def small(tmp_path: Path) -> Path:
     return tree(tmp_path / "small", [(0, 0, 0, 0), (1, 0, 1, 0)], "0-1")
 
 
-def dealt(root: Path, how: str, workers: int, cores: int, allowed: set[int] | None = None) -> list[set[int]]:
+def assign(root: Path, how: str, workers: int, cores: int, allowed: set[int] | None = None) -> list[set[int]]:
     processors, found = read_processors(root, allowed), list[frozenset[int]]()
     for _ in range(workers):
         pinned = choose_processors(processors, how, cores, found)  # type: ignore[arg-type]
@@ -66,48 +66,48 @@ def test_a_server_is_read_node_by_node(server: Path) -> None:
 
 
 def test_a_worker_gets_physical_cores_with_all_their_threads(server: Path) -> None:
-    assert dealt(server, "cores", 3, 2) == [{0, 8, 1, 9}, {2, 10, 3, 11}, {4, 12, 5, 13}]
+    assert assign(server, "cores", 3, 2) == [{0, 8, 1, 9}, {2, 10, 3, 11}, {4, 12, 5, 13}]
 
 
 def test_a_worker_is_not_spread_over_nodes_while_one_has_room(server: Path) -> None:
-    assert dealt(server, "cores", 2, 3) == [{0, 8, 1, 9, 2, 10}, {4, 12, 5, 13, 6, 14}]
+    assert assign(server, "cores", 2, 3) == [{0, 8, 1, 9, 2, 10}, {4, 12, 5, 13, 6, 14}]
 
 
 def test_threads_are_shared_out_when_cores_are_used_up(small: Path, server: Path) -> None:
-    assert dealt(small, "cores", 3, 1) == [{0}, {1}, {0}]
-    assert dealt(small, "cores", 1, 2) == [{0, 1}]
-    assert dealt(small, "cores", 1, 5) == [{0, 1}]
-    assert dealt(server, "cores", 9, 1)[8] == {0}
+    assert assign(small, "cores", 3, 1) == [{0}, {1}, {0}]
+    assert assign(small, "cores", 1, 2) == [{0, 1}]
+    assert assign(small, "cores", 1, 5) == [{0, 1}]
+    assert assign(server, "cores", 9, 1)[8] == {0}
 
 
 def test_nodes_are_given_whole_and_in_turn(server: Path) -> None:
     first, second = {0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}
-    assert dealt(server, "numa", 3, 1) == [first, second, first]
+    assert assign(server, "numa", 3, 1) == [first, second, first]
 
 
-def test_only_processors_that_are_allowed_and_online_are_dealt_out(server: Path) -> None:
-    assert dealt(server, "cores", 2, 1, {5, 6, 13}) == [{5, 13}, {6}]
+def test_only_allowed_online_processors_are_assigned(server: Path) -> None:
+    assert assign(server, "cores", 2, 1, {5, 6, 13}) == [{5, 13}, {6}]
     (server / "cpu" / "online").write_text("0-7\n")
     assert [p.number for p in read_processors(server)] == list(range(8))
 
 
-def test_a_machine_that_tells_little_is_pinned_all_the_same(tmp_path: Path) -> None:
+def test_a_machine_with_little_information_is_pinned_all_the_same(tmp_path: Path) -> None:
     root = tree(tmp_path / "plain", [], "0-1,3")
-    assert dealt(root, "cores", 3, 1) == [{0}, {1}, {3}]
-    assert dealt(root, "numa", 1, 1) == [{0, 1, 3}]
+    assert assign(root, "cores", 3, 1) == [{0}, {1}, {3}]
+    assert assign(root, "numa", 1, 1) == [{0, 1, 3}]
 
 
 def test_no_pinning_pins_nothing(server: Path) -> None:
     assert choose_processors(read_processors(server), "none", 1) is None
 
 
-def test_a_pinning_nobody_knows_is_refused(server: Path) -> None:
+def test_an_unknown_pinning_is_refused(server: Path) -> None:
     with pytest.raises(UserError) as failure:
         choose_processors(read_processors(server), "sockets", 1)  # type: ignore[arg-type]
     assert failure.value.condition == "BAD_OPTION"
 
 
-def test_a_system_that_shows_no_processors_is_told(tmp_path: Path) -> None:
+def test_a_system_without_processors_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ExternalError) as failure:
         read_processors(tmp_path)
     assert failure.value.condition == "TOPOLOGY_UNREADABLE"

@@ -1,4 +1,4 @@
-"""A query over a replicated source gives the same rows straight, cut differently while the copies come on unevenly, and
+"""A query over a replicated source emits the same rows undisturbed, in other epochs while the copies grow unevenly, and
 killed at a step and resumed though a copy is lost.
 
 The copies are two gateways' logs: the producers' lines are interleaved, framed and spread over partitions differently.
@@ -37,14 +37,14 @@ _CHILD = "import sys; from tests.replica.test_copies_three_ways import child; ch
 
 
 class Gateway:
-    """Writes what producers send, so many lines a frame; whose turn it is, chance says."""
+    """Writes the producers' lines, some in each frame, in random order of producers."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self._store = Store(folder / f"g{number}", partitions=1 + number, segment_bytes=2_000)
         self._draw, self._at_once = random.Random(number), (7, 11)[number]
         self._sent = dict.fromkeys(LINES, 0)
 
-    def sent(self, end: Mapping[str, int]) -> None:
+    def receive(self, end: Mapping[str, int]) -> None:
         """Take lines of each producer, up to these."""
         while names := [name for name, lines in end.items() if self._sent[name] < lines]:
             name = self._draw.choice(names)
@@ -63,7 +63,7 @@ def build(folder: Path, *, finished: bool) -> tuple[ps.App, list[ps.segments_by_
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """The rows of the run over the lines themselves."""
     folder = tmp_path_factory.mktemp("straight")
     run_inline(golden.build(folder / "out"), folder / "state", slices=1)
@@ -76,18 +76,18 @@ def gateways(tmp_path: Path) -> list[Gateway]:
 
 
 def test_a_replicated_source_is_as_good_as_one(
-    straight: Rows, gateways: list[Gateway], tmp_path: Path
+    undisturbed: Rows, gateways: list[Gateway], tmp_path: Path
 ) -> None:
     for gateway in gateways:
-        gateway.sent(ALL)
+        gateway.receive(ALL)
         gateway.close()
     run_inline(build(tmp_path, finished=True)[0], tmp_path / "state")
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_copies_that_come_on_unevenly_do_not_show(
-    straight: Rows, gateways: list[Gateway], tmp_path: Path, seed: int
+def test_copies_that_grow_unevenly_do_not_change_the_rows(
+    undisturbed: Rows, gateways: list[Gateway], tmp_path: Path, seed: int
 ) -> None:
     draw = random.Random(seed)
     app, copies = build(tmp_path, finished=False)
@@ -96,26 +96,26 @@ def test_copies_that_come_on_unevenly_do_not_show(
     )
     for end in range(90, 300, 90):
         for gateway in gateways:
-            gateway.sent({name: draw.randrange(end - 80, end) for name in LINES})
+            gateway.receive({name: draw.randrange(end - 80, end) for name in LINES})
         list(engine.steps())
     for gateway, copy in zip(gateways, copies, strict=True):
-        gateway.sent(ALL)
+        gateway.receive(ALL)
         gateway.close()
         copy._finished = True
     list(engine.steps())
     engine.close()
-    assert rows_below(tmp_path / "out") == straight
-    assert named(tmp_path) == {0, 1}
+    assert rows_below(tmp_path / "out") == undisturbed
+    assert copies_in_records(tmp_path) == {0, 1}
 
 
 @pytest.mark.kill
 @pytest.mark.parametrize(("step", "lost"), [("recorded", 0), ("sliced", 1), ("committed", None)])
-def test_a_kill_and_a_lost_copy_do_not_show(
-    straight: Rows, gateways: list[Gateway], tmp_path: Path, step: StepName, lost: int | None
+def test_a_kill_and_a_lost_copy_do_not_change_the_rows(
+    undisturbed: Rows, gateways: list[Gateway], tmp_path: Path, step: StepName, lost: int | None
 ) -> None:
     """Each copy is further with another producer when the engine is killed; then one of them is gone for good."""
-    gateways[0].sent({"p0": 200, "p1": 80})
-    gateways[1].sent({"p0": 60, "p1": 220})
+    gateways[0].receive({"p0": 200, "p1": 80})
+    gateways[1].receive({"p0": 60, "p1": 220})
     killed = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path)],
         cwd=Path(__file__).parents[2],
@@ -127,32 +127,32 @@ def test_a_kill_and_a_lost_copy_do_not_show(
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-3_000:]
-    assert named(tmp_path) == {0, 1}
+    assert copies_in_records(tmp_path) == {0, 1}
     for number, gateway in enumerate(gateways):
-        gateway.sent(ALL)
+        gateway.receive(ALL)
         gateway.close()
         if number == lost:
             shutil.rmtree(tmp_path / f"g{number}")
     run_inline(build(tmp_path, finished=True)[0], tmp_path / "state", epoch_units=9_000, slices=3)
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.kill
-def test_spark_reads_the_copy_that_was_decided_on(
-    straight: Rows, gateways: list[Gateway], spark: SparkSession, tmp_path: Path
+def test_spark_reads_the_copy_that_the_epoch_record_names(
+    undisturbed: Rows, gateways: list[Gateway], spark: SparkSession, tmp_path: Path
 ) -> None:
     for gateway in gateways:
-        gateway.sent(ALL)
+        gateway.receive(ALL)
         gateway.close()
 
-    def built(out: Path) -> ps.App:
+    def build_copy(out: Path) -> ps.App:
         copies = [ps.segments_by_producer(tmp_path / f"g{number}", finished=True) for number in (0, 1)]
         return golden.build(out, log=ps.replicated(*copies))
 
     ways = [Way(9_000, 3), Way(9_000, 2, "recorded", 1)]
-    assert three_ways(built, tmp_path / "ways", spark, ways) == straight
+    assert three_ways(build_copy, tmp_path / "ways", spark, ways) == undisturbed
 
 
 def child(folder: str) -> None:
@@ -160,7 +160,7 @@ def child(folder: str) -> None:
     run_inline(build(Path(folder), finished=False)[0], Path(folder) / "state", epoch_units=7_000)
 
 
-def named(folder: Path) -> set[int]:
+def copies_in_records(folder: Path) -> set[int]:
     """The copies that epoch records name."""
     state = StateDirectory(folder / "state")
     ends = [state.records.read_end(epoch) or Offset() for epoch in range(state.records.newest_epoch() + 1)]

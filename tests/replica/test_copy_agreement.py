@@ -48,18 +48,18 @@ def rows(reports: list[EpochReport]) -> dict[str, list[Any]]:
     return {name: sorted(rows) for name, rows in found.items()}
 
 
-def growing() -> tuple[Frail, Frail]:
+def new_copies() -> tuple[Frail, Frail]:
     return Frail({}, finished=False), Frail({}, finished=False)
 
 
 def grow(copy: Frail, end: int) -> None:
     for name, lines in LINES.items():
-        there = {one.id: one.latest for one in super(Frail, copy).partitions({})}.get(name, 0)
-        copy.add(name, *lines[there:end])
+        present = {one.id: one.latest for one in super(Frail, copy).partitions({})}.get(name, 0)
+        copy.add(name, *lines[present:end])
 
 
-def straight(tmp_path: Path) -> dict[str, list[Any]]:
-    one, two = growing()
+def undisturbed(tmp_path: Path) -> dict[str, list[Any]]:
+    one, two = new_copies()
     for copy in (one, two):
         grow(copy, 120)
         copy.finish()
@@ -70,8 +70,8 @@ def straight(tmp_path: Path) -> dict[str, list[Any]]:
         engine.close()
 
 
-def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_same(tmp_path: Path) -> None:
-    one, two = growing()
+def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_epochs(tmp_path: Path) -> None:
+    one, two = new_copies()
     engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "leader", epoch_units=25)
     reports: list[EpochReport] = []
     grow(one, 30)
@@ -91,7 +91,7 @@ def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_same(tmp
     one.away = True
     reports += engine.steps()
     engine.close()
-    expected = straight(tmp_path)
+    expected = undisturbed(tmp_path)
     assert rows(reports) == expected
     state = StateDirectory(tmp_path / "leader")
     records = [state.records.read(epoch) for epoch in range(len(reports))]
@@ -111,7 +111,7 @@ def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_same(tmp
 
 
 def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
-    leaders, followers = growing(), growing()
+    leaders, followers = new_copies(), new_copies()
     for copy in leaders:
         grow(copy, 60)
     grow(followers[0], 20)
@@ -137,8 +137,8 @@ def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_an_engine_that_reaches_nothing_reports_that_and_is_not_waited_for(tmp_path: Path) -> None:
-    copies = growing()
+def test_an_engine_without_any_copy_reports_that_and_is_not_waited_for(tmp_path: Path) -> None:
+    copies = new_copies()
     for copy in copies:
         copy.away = True
     sent: list[Any] = []
@@ -152,7 +152,7 @@ def test_an_engine_that_reaches_nothing_reports_that_and_is_not_waited_for(tmp_p
     assert [one.latest for one in replicated_logs(leading)["events"].partitions({})] == [10, 10]
 
 
-def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_reported(tmp_path: Path) -> None:
+def test_records_before_the_start_of_the_only_copy_are_reported_as_skipped(tmp_path: Path) -> None:
     away, pruned = Frail(LINES), Pruned(LINES)
     away.away = True
     log = ps.replicated(away, pruned)
@@ -164,8 +164,8 @@ def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_reported(tm
     clock.turn(log.patience_seconds)
     reports = list(engine.steps())
     engine.close()
-    begun = sum(len(lines) - 5 for lines in LINES.values())
-    assert sum(one.events + one.late + one.bad for one in reports) == begun
+    readable = sum(len(lines) - 5 for lines in LINES.values())
+    assert sum(one.events + one.late + one.bad for one in reports) == readable
     assert sum(one.skipped_partitions for one in reports) == len(LINES)
     skipped = [
         json.loads(line)
@@ -180,7 +180,7 @@ def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_reported(tm
 
 def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:
     sent: list[Any] = []
-    copy_reporter(sent, growing()[0], tmp_path).look()
+    copy_reporter(sent, new_copies()[0], tmp_path).look()
     assert sent == []
 
 
@@ -203,7 +203,7 @@ def reports_of(
 
 
 def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_path: Path) -> None:
-    copies, clock = growing(), ManualClock()
+    copies, clock = new_copies(), ManualClock()
     for copy in copies:
         grow(copy, 60)
     log = ps.replicated(*copies)
@@ -237,13 +237,13 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
     engine.close()
     copy_reports.apply({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
     assert sent[1:] == [{}]
-    assert rows(reports) == straight(tmp_path)
+    assert rows(reports) == undisturbed(tmp_path)
     ends = [state.records.read_end(report.epoch) or Offset() for report in reports]
     named = [end.copies for end in ends if end.copies]
     assert named == [{"events": {"p0": 0}}, {"events": {"p1": 0}}, {"events": {"p0": 1, "p1": 1}}]
 
 
-def test_what_another_engine_lacks_is_neither_silent_nor_read_to_its_end() -> None:
+def test_a_partition_that_another_engine_lacks_is_neither_idle_nor_drained() -> None:
     log = ps.replicated(GrowingLog(a=10, b=10), GrowingLog(a=10, b=10))
     patience, clock = ManualClock(), PassingClock()
     log.clock = patience
@@ -275,23 +275,26 @@ def test_many_partitions_are_counted_and_an_engine_that_reaches_nothing_is_repor
     assert sent == [{"e2": [*(f"events/p{number:02d}" for number in range(MOST_NAMED)), "3 more"]}]
 
 
-def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
-    """The unit's epoch records say where that is, not the state of the engine that reports."""
-    asked: list[Any] = []
+def test_a_report_starts_at_the_leaders_offset(tmp_path: Path) -> None:
+    """The unit's epoch records have that offset, not the state of the engine that reports."""
+    requested: list[Any] = []
 
-    class Asked(Frail):
+    class RecordingCopy(Frail):
         def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-            asked.append(dict(offsets))
+            requested.append(dict(offsets))
             return super().partitions(offsets)
 
-    copies = Asked({"p0": ["x"] * 9}, finished=False), Asked({"p0": ["x"] * 9}, finished=False)
+    copies = (
+        RecordingCopy({"p0": ["x"] * 9}, finished=False),
+        RecordingCopy({"p0": ["x"] * 9}, finished=False),
+    )
     reporter = CopyReporter(program(ps.replicated(*copies)), SharedRecords(tmp_path), lambda **fields: None)
     reporter.look()
     (tmp_path / "epochs").mkdir()
     record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))
     (tmp_path / "epochs" / f"{3:012d}.json").write_bytes(record.to_bytes())
     reporter.look()
-    assert asked[-1] == {"p0": 7}
+    assert requested[-1] == {"p0": 7}
     (tmp_path / "epochs" / f"{4:012d}.json").write_text("nonsense")
     reporter.look()
-    assert asked[-1] == {}
+    assert requested[-1] == {}

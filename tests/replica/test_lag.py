@@ -28,7 +28,7 @@ def test_the_leader_waits_for_the_slowest_up_to_a_second(followers: tuple[int, .
     assert LeaderThrottle().seconds(10, named, 0.0) == pytest.approx(seconds)
 
 
-def test_nobody_waits_for_a_follower_without_progress() -> None:
+def test_the_leader_does_not_wait_for_a_follower_without_progress() -> None:
     throttle = LeaderThrottle()
     assert throttle.seconds(10, {"hangs": 5, "works": 8}, 0.0) == MOST_SECONDS
     assert throttle.seconds(12, {"hangs": 5, "works": 10}, PATIENCE_SECONDS) == pytest.approx(0.4)

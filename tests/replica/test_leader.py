@@ -1,4 +1,4 @@
-"""What a new leader adds to the unit's record."""
+"""A new leader adds its first result to the unit's record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_earlier_errors_no_longer_count_once_there_are_results(recoveries: Any, 
     record = replace(unit.record(), errors=(("e1", 2, "[X] it ended", 5),), recoveries=recoveries)
     start: Any = LeadershipStart("e2", 2, unit.root, engine_started_at=0.0)
     report = SimpleNamespace(committed_at=1.0, epoch=6)
-    outcome = SimpleNamespace(outcome=dict, by_job=lambda count: {})
+    outcome = SimpleNamespace(counts=dict, by_job=lambda count: {})
     assert not start.add_first_result(record, report, outcome)[0].errors
     failed = replace(record, phase="failed")
     assert start.add_first_result(failed, report, outcome)[0].errors == record.errors, (

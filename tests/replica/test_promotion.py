@@ -1,4 +1,4 @@
-"""An engine that is promoted while an epoch is under way."""
+"""An engine is promoted while an epoch is executing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.errors import ExternalError
 from penstock.settings import Settings
 
 
-def test_an_engine_that_fails_while_it_is_being_promoted_takes_nothing(tmp_path: Path) -> None:
-    """The lease comes while its last epoch is under way, and that fails."""
+def test_an_engine_that_fails_during_its_promotion_takes_over_nothing(tmp_path: Path) -> None:
+    """It gets the lease while its last epoch is executing, and that fails."""
     engine: Any = Engine(Program("t", tmp_path), Settings(state=tmp_path, master="inline"))
     taken, raised = list[str](), list[BaseException]()
     engine.role.promote = lambda fence, program: taken.append("the epoch records")
     waiting = threading.Event()
 
-    def promoted() -> None:
+    def promote() -> None:
         waiting.set()
         try:
             engine.promote(None, lambda: taken.append("the unit's directory"))
@@ -28,7 +28,7 @@ def test_an_engine_that_fails_while_it_is_being_promoted_takes_nothing(tmp_path:
 
     engine._ready.set()
     with engine._busy:  # an epoch is under way
-        thread = threading.Thread(target=promoted)
+        thread = threading.Thread(target=promote)
         thread.start()
         waiting.wait(10)
         engine._failure = ExternalError("FOLLOWS_OTHERWISE", "a job fails here alone")

@@ -1,4 +1,4 @@
-"""A follower leaves the machine to the leader: its priority, and when it pauses."""
+"""A follower yields CPU to the leader on its host: its priority, and when it pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an engine that follows may execute an epoch: of an app once it is recorded, of jobs once it is committed."""
+"""A follower may execute an epoch of an app once it is recorded, of jobs once the leader has committed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots by hand: a sub-query on a fleet, as plainly as it can be said."""
+"""Builds snapshots of measurements: stages on a fleet of executors."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def snapshot(at: float, *sub_queries: Measured, executors: Sequence[str] = ()) -
     return Snapshot(at, PERIOD, fleet, {one.sub_query: one for one in sub_queries}, 0.5, 1.0)
 
 
-def lasting(settings: ElasticSettings, *sub_queries: Measured, seconds: float = 400.0) -> Situation:
-    """The same measurements for so long."""
+def steady_situation(settings: ElasticSettings, *sub_queries: Measured, seconds: float = 400.0) -> Situation:
+    """The situation after the same measurements for so many seconds."""
     history = History(settings.window_seconds, settings.patience_seconds)
     for number in range(1, int(seconds / PERIOD) + 1):
         history = history.add(snapshot(number * PERIOD, *sub_queries))
@@ -64,12 +64,12 @@ def lasting(settings: ElasticSettings, *sub_queries: Measured, seconds: float = 
     return Situation(history.latest, history, settings)
 
 
-def even(load: float, executors: int, buckets_each: int = 4, **more: object) -> Measured:
+def even_load(load: float, executors: int, buckets_each: int = 4, **more: object) -> Measured:
     """A load spread evenly over buckets and executors."""
     count = executors * buckets_each
     names = [f"e{number}" for number in range(executors)]
     return measured([load / count] * count, [b // buckets_each for b in range(count)], names, **more)  # type: ignore[arg-type]
 
 
-def with_past(now: Situation, past: Record) -> Situation:
+def with_record(now: Situation, past: Record) -> Situation:
     return Situation(now.snapshot, now.history, now.settings, now.costs, past)

@@ -1,4 +1,4 @@
-"""Moves keep every bucket exactly once and never make matters worse."""
+"""Moves keep every bucket exactly once and never worsen the balance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def some_slices(draw: st.DrawFn) -> Slices:
     return Slices(np.array(loads), np.array(places, dtype=np.int64), np.array(speeds))
 
 
-def right(slices: Slices, moves: dict[int, tuple[int, int]]) -> None:
+def check_moves(slices: Slices, moves: dict[int, tuple[int, int]]) -> None:
     for bucket, (old, new) in moves.items():
         assert slices.bucket_map[bucket] == old != new
         assert slices.speed[new] > 0
@@ -37,7 +37,7 @@ def test_balancing_keeps_every_bucket_once_and_never_raises_deviation_or_busiest
     slices: Slices, improvement: float
 ) -> None:
     moves = balance_slices(slices, improvement)
-    right(slices, moves)
+    check_moves(slices, moves)
     after = slices.apply_moves(moves)
     assert after.deviation() <= slices.deviation() + 1e-9
     assert after.busiest() <= slices.busiest() + 1e-9
@@ -46,41 +46,41 @@ def test_balancing_keeps_every_bucket_once_and_never_raises_deviation_or_busiest
 
 @settings(max_examples=150, deadline=None)
 @given(some_slices(), st.data())
-def test_what_leaves_is_emptied_and_nothing_else_is_touched(slices: Slices, data: st.DataObject) -> None:
+def test_leaving_slices_are_emptied_and_no_other_bucket_moves(slices: Slices, data: st.DataObject) -> None:
     leaving = data.draw(st.lists(st.integers(0, slices.speed.size - 1), unique=True))
     moves = offload_slices(slices, np.array(leaving, dtype=np.int64))
-    right(slices, moves)
+    check_moves(slices, moves)
     stay = [at for at in range(slices.speed.size) if slices.speed[at] > 0 and at not in leaving]
     if not stay:
-        assert moves == {}  # somebody must keep them
+        assert moves == {}  # some slice must keep them
         return
     assert not np.isin(slices.apply_moves(moves).bucket_map, leaving).any()
     assert all(old in leaving for old, _ in moves.values())
 
 
-def plain(loads: list[float], places: list[int], count: int) -> Slices:
+def new_slices(loads: list[float], places: list[int], count: int) -> Slices:
     return Slices(np.array(loads), np.array(places), np.ones(count))
 
 
-def test_one_slice_with_all_gives_until_all_are_even() -> None:
-    slices = plain([0.1] * 8, [0] * 8, 4)
+def test_one_slice_with_all_buckets_gives_until_all_are_even() -> None:
+    slices = new_slices([0.1] * 8, [0] * 8, 4)
     after = slices.apply_moves(balance_slices(slices))
     assert after.deviation() == pytest.approx(0)
 
 
 def test_a_heavy_bucket_is_not_pushed_around() -> None:
-    slices = plain([0.9, 0.1], [0, 1], 2)
+    slices = new_slices([0.9, 0.1], [0, 1], 2)
     assert balance_slices(slices) == {}
 
 
-def test_the_small_ones_leave_a_slice_whose_heaviest_cannot() -> None:
+def test_small_buckets_leave_a_slice_whose_heaviest_cannot() -> None:
     # the heaviest bucket is more than the difference: the seed's rule would stop here
-    slices = plain([0.9, 0.2, 0.2, 0.5], [0, 0, 0, 1], 2)
+    slices = new_slices([0.9, 0.2, 0.2, 0.5], [0, 0, 0, 1], 2)
     assert balance_slices(slices) == {1: (0, 1), 2: (0, 1)}
 
 
 def test_a_step_must_gain_enough() -> None:
-    slices = plain([0.5, 0.01, 0.48], [0, 0, 1], 2)
+    slices = new_slices([0.5, 0.01, 0.48], [0, 0, 1], 2)
     assert balance_slices(slices, 0.0) == {1: (0, 1)}
     assert balance_slices(slices, 1.9) == {}
 
@@ -97,7 +97,7 @@ def test_a_vacant_slice_gets_nothing() -> None:
     assert {to for _, to in balance_slices(slices).values()} == {2}
 
 
-def test_of_a_thousand_slices_one_step_is_enough_to_go_on() -> None:
+def test_one_step_balances_a_thousand_slices() -> None:
     loads = np.full(8000, 0.6 / 8)
     loads[:80] *= 2
     slices = Slices(loads, np.arange(8000) // 8, np.ones(1000))

@@ -1,4 +1,4 @@
-"""What is measured of a period is what its tasks did, and is smoothed without change."""
+"""Measurements of a period, and their smoothing over a history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from penstock.scaling.history import History
 from penstock.scaling.measurements import VACANT, Measured
-from tests.scaling.kit import PERIOD, even, measured, snapshot
+from tests.scaling.kit import PERIOD, even_load, measured, snapshot
 
 
 def test_utilisation_is_of_the_slices_that_have_an_executor() -> None:
@@ -20,52 +20,52 @@ def test_utilisation_is_of_the_slices_that_have_an_executor() -> None:
     assert one.imbalance == pytest.approx(0.1)
 
 
-def test_a_backlog_is_told_in_seconds_even_when_nothing_moves() -> None:
-    assert even(1.0, 2, backlog=20_000).backlog_seconds == pytest.approx(2.0)
+def test_a_backlog_has_a_length_in_seconds_even_without_progress() -> None:
+    assert even_load(1.0, 2, backlog=20_000).backlog_seconds == pytest.approx(2.0)
     stuck = Measured("q", 5, 100.0, 0.0, 1000.0, 0.0, *[np.zeros(1)] * 3, np.zeros(1, np.int64), ("a",))
     assert stuck.backlog_seconds > 1000
 
 
-def test_how_long_a_backlog_takes_is_not_known_before_the_speed_is() -> None:
-    one = even(1.0, 2, backlog=20_000)
+def test_the_length_of_a_backlog_is_unknown_before_the_speed_is_known() -> None:
+    one = even_load(1.0, 2, backlog=20_000)
     assert replace(one, speed=5_000.0).backlog_seconds == pytest.approx(4.0)
     assert math.isnan(replace(one, speed=0.0).backlog_seconds)
     assert replace(one, speed=0.0, backlog_events=0.0).backlog_seconds == 0
 
 
-def test_what_is_fixed_does_not_grow_with_the_input() -> None:
+def test_fixed_costs_do_not_grow_with_the_input() -> None:
     # four of five busy core seconds are fixed: three times the input needs 0.8 + 3 * 0.2 cores
-    one = replace(even(1.0, 2, input_rate=30_000, backlog=10_000), fixed_seconds=4.0)
+    one = replace(even_load(1.0, 2, input_rate=30_000, backlog=10_000), fixed_seconds=4.0)
     history = History(30, 300).add(snapshot(5, one))
     assert history.newest_load() == pytest.approx(1.4)
     assert history.waiting_core_seconds() == pytest.approx(0.2)
 
 
-def test_what_was_measured_of_a_cold_engine_is_forgotten() -> None:
-    cold = replace(snapshot(5, even(2.0, 2, input_rate=1e6)), warm=False)
-    history = History(30, 300).add(cold).add(snapshot(10, even(1.0, 2)))
+def test_measurements_of_a_cold_engine_are_forgotten() -> None:
+    cold = replace(snapshot(5, even_load(2.0, 2, input_rate=1e6)), warm=False)
+    history = History(30, 300).add(cold).add(snapshot(10, even_load(1.0, 2)))
     assert len(history.samples) == 1
     assert history.load(30) == pytest.approx(1.0)
 
 
-def test_load_is_what_the_input_needs_not_what_the_fleet_can() -> None:
-    history = History(30, 300).add(snapshot(5, even(2.0, 2, input_rate=60_000)))
+def test_load_is_what_the_input_needs_not_what_the_fleet_does() -> None:
+    history = History(30, 300).add(snapshot(5, even_load(2.0, 2, input_rate=60_000)))
     assert history.load(30) == pytest.approx(6.0)
 
 
-def test_a_sub_query_that_stands_still_needs_what_it_needed() -> None:
-    history = History(30, 300).add(snapshot(5, even(1.0, 2)))
+def test_a_stage_without_progress_keeps_its_load() -> None:
+    history = History(30, 300).add(snapshot(5, even_load(1.0, 2)))
     still = measured([0.0] * 8, [b // 4 for b in range(8)], ["e0", "e1"], input_rate=10_000, backlog=50_000)
     history = history.add(snapshot(10, still))
     assert history.newest_load() == pytest.approx(1.0)
     assert history.waiting_core_seconds() == pytest.approx(5.0)
 
 
-def test_a_history_is_a_value_and_forgets() -> None:
+def test_a_history_is_immutable_and_bounded() -> None:
     empty = History(30, 300)
     full = empty
     for number in range(1, 201):
-        full = full.add(snapshot(number * PERIOD, even(1.0 if number < 190 else 2.0, 4)))
+        full = full.add(snapshot(number * PERIOD, even_load(1.0 if number < 190 else 2.0, 4)))
         assert full.is_complete == (number * PERIOD >= 295)
     assert empty.samples == ()
     assert len(full.samples) <= 61
@@ -87,7 +87,7 @@ def test_means_forget_faster_when_the_keys_have_shifted() -> None:
     assert history.smoothed["q1"].bucket_load[1] > 0.8
 
 
-def test_slowness_is_against_the_usual_executor() -> None:
+def test_slowness_is_relative_to_the_median_executor() -> None:
     one = measured([0.3, 0.1, 0.1], [0, 1, 2], list("abc"), slowness={"a": 3.0})
     history = History(30, 300).add(snapshot(5, one))
     assert history.smoothed["q1"].find_slow(1.5) == {"a": pytest.approx(3.0)}
@@ -95,7 +95,7 @@ def test_slowness_is_against_the_usual_executor() -> None:
     assert History(30, 300).add(snapshot(5, two)).smoothed["q1"].find_slow(1.5) == {"a": pytest.approx(3.0)}
 
 
-def test_slowness_stays_with_its_executor_when_the_fleet_changes() -> None:
+def test_slowness_belongs_to_its_executor_when_the_fleet_changes() -> None:
     one = measured([0.3, 0.1, 0.1], [0, 1, 2], list("abc"), slowness={"a": 3.0})
     fewer = measured([0.3, 0.1], [0, 1], list("ac"), slowness={"a": 3.0})
     history = History(30, 300).add(snapshot(5, one)).add(snapshot(10, fewer))

@@ -1,4 +1,4 @@
-"""What is waited for and who has died is told in words; a death that is made good by itself is no decision."""
+"""Orders and dead executors are described in words; a death with an automatic replacement is no decision."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from penstock.scaling.realise import (
     step,
 )
 from penstock.scaling.settings import ElasticSettings
-from tests.scaling.kit import even, snapshot
+from tests.scaling.kit import even_load, snapshot
 
 RULES = ElasticSettings(start_timeout_seconds=60)
 
 
-def test_a_provision_says_which_executor_it_waits_for_and_since_when() -> None:
+def test_a_provision_describes_which_executor_it_waits_for_and_since_when() -> None:
     order, _ = open_order(0, Provision(3, "load"), 10)
     assert (
         describe_order(order, 12) == "3 more executors: waits for the cluster's response, requested 2 s ago"
@@ -66,11 +66,11 @@ def test_a_provision_says_which_executor_it_waits_for_and_since_when() -> None:
         ),
     ],
 )
-def test_every_stage_says_what_it_waits_for(order: Order, says: str) -> None:
+def test_every_phase_describes_what_it_waits_for(order: Order, says: str) -> None:
     assert describe_order(order, 8) == says
 
 
-def test_why_a_try_failed_is_forgotten_when_the_next_succeeds() -> None:
+def test_the_reason_of_a_failed_try_is_cleared_when_the_next_succeeds() -> None:
     order, _ = open_order(0, Move("q", {1: (0, 1)}, "x"), 0)
     order, _ = set_moves(order, {"q": {1: (0, 1)}}, 0)
     order, _ = step(order, MoveFailed("q", "7 failed"), 1, RULES)
@@ -79,7 +79,7 @@ def test_why_a_try_failed_is_forgotten_when_the_next_succeeds() -> None:
     assert (order.phase, order.why) == (OrderPhase.done, "")
 
 
-def test_who_died_is_named_and_who_came_in_its_place() -> None:
+def test_a_dead_executor_is_described_with_its_replacement() -> None:
     deaths = add_deaths((), [Lost("1"), Lost("2", replaced=True), Lost("3", replaced=True)], 10)
     assert [one.describe(14) for one in deaths] == [
         "executor 1 failed 4 s ago; its buckets moved to others",
@@ -93,36 +93,38 @@ def test_who_died_is_named_and_who_came_in_its_place() -> None:
     assert [one.executor for one in many] == [str(name) for name in range(90 - MOST_DEATHS, 90)]
 
 
-def test_nothing_is_decided_while_another_comes_in_the_place_of_one_that_died() -> None:
+def test_nothing_is_decided_while_a_replacement_is_on_its_way() -> None:
     rules = replace(RULES, least_executors=2)
-    two, one = even(1.0, 2), even(1.0, 1)
+    two, one = even_load(1.0, 2), even_load(1.0, 1)
     loop, _ = Loop.start(rules).turn(snapshot(5, two))
-    loop, told_ = loop.turn(snapshot(10, one), [Lost("e1", replaced=True)])
-    assert (told_, loop.record.entries) == ((), ())
+    loop, instructions = loop.turn(snapshot(10, one), [Lost("e1", replaced=True)])
+    assert (instructions, loop.record.entries) == ((), ())
     assert "should replace e1, which failed" in loop.resting
-    back, told_ = loop.turn(snapshot(15, two), [Replaced("e7")])
-    assert (told_, back.record.entries) == ((), ())
+    back, instructions = loop.turn(snapshot(15, two), [Replaced("e7")])
+    assert (instructions, back.record.entries) == ((), ())
     assert "e7 has replaced e1" in back.resting, "it has its buckets back before anything is concluded"
-    back, told_ = back.turn(snapshot(15 + 31, two))
-    assert (told_, back.record.entries) == ((), ())
+    back, instructions = back.turn(snapshot(15 + 31, two))
+    assert (instructions, back.record.entries) == ((), ())
     assert "failed" not in back.resting
-    late, told_ = loop.turn(snapshot(10 + 61, one))
-    assert told_, "nobody came: the loop decides"
+    late, instructions = loop.turn(snapshot(10 + 61, one))
+    assert instructions, "no replacement came: the loop decides"
     assert isinstance(late.record.entries[0].decision, Provision)
 
 
-def test_executors_that_die_one_after_the_other_are_not_waited_for_without_end() -> None:
+def test_the_wait_for_replacements_is_bounded() -> None:
     rules = replace(RULES, least_executors=2)
-    loop, _ = Loop.start(rules).turn(snapshot(5, even(1.0, 2)))
+    loop, _ = Loop.start(rules).turn(snapshot(5, even_load(1.0, 2)))
     for turn in range(20):
-        loop, told_ = loop.turn(snapshot(10 + 10 * turn, even(1.0, 1)), [Lost(f"e{turn}", replaced=True)])
-        if told_:
+        loop, instructions = loop.turn(
+            snapshot(10 + 10 * turn, even_load(1.0, 1)), [Lost(f"e{turn}", replaced=True)]
+        )
+        if instructions:
             break
-    assert told_, "too small a fleet is not hidden by executors that die of it"
+    assert instructions, "too small a fleet is not hidden by executors that die of it"
     assert 10 * turn > rules.start_timeout_seconds
 
 
-def test_one_that_nobody_replaces_is_made_good_at_once() -> None:
-    loop, _ = Loop.start(replace(RULES, least_executors=2)).turn(snapshot(5, even(1.0, 2)))
-    loop, told_ = loop.turn(snapshot(10, even(1.0, 1)), [Lost("e1")])
-    assert told_
+def test_a_dead_executor_without_a_replacement_is_requested_at_once() -> None:
+    loop, _ = Loop.start(replace(RULES, least_executors=2)).turn(snapshot(5, even_load(1.0, 2)))
+    loop, instructions = loop.turn(snapshot(10, even_load(1.0, 1)), [Lost("e1")])
+    assert instructions

@@ -11,7 +11,7 @@ from penstock.errors import UserError
 from penstock.scaling.settings import ElasticSettings, parse_settings
 
 
-def refused(**given: Any) -> str:
+def refusal(**given: Any) -> str:
     with pytest.raises(UserError) as caught:
         ElasticSettings(**given)
     assert caught.value.condition == "BAD_ELASTIC_SETTINGS"
@@ -34,8 +34,8 @@ def refused(**given: Any) -> str:
         ),
     ],
 )
-def test_contradictions_are_told_with_both_values(given: dict[str, Any], both: tuple[str, ...]) -> None:
-    text = refused(**given)
+def test_contradictions_are_reported_with_both_values(given: dict[str, Any], both: tuple[str, ...]) -> None:
+    text = refusal(**given)
     assert all(value in text for value in both), text
 
 
@@ -65,7 +65,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "value"), BAD)
 def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
-    assert name in refused(**{name: value})
+    assert name in refusal(**{name: value})
 
 
 def test_every_setting_has_a_bad_value_a_unit_and_a_meaning() -> None:
@@ -75,7 +75,7 @@ def test_every_setting_has_a_bad_value_a_unit_and_a_meaning() -> None:
 
 @pytest.mark.parametrize("value", [1.5, "2", True])
 def test_counts_are_whole_numbers(value: Any) -> None:
-    assert "whole number" in refused(largest_step=value)
+    assert "whole number" in refusal(largest_step=value)
 
 
 def test_settings_are_read_from_texts() -> None:
@@ -90,13 +90,13 @@ def test_settings_are_read_from_texts() -> None:
 @pytest.mark.parametrize(
     "text", ["upper=1", "upper_utilisation", "dry_run=maybe", "largest_step=many", "upper_utilisation=high"]
 )
-def test_texts_that_say_nothing_are_refused(text: str) -> None:
+def test_invalid_texts_are_refused(text: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_settings([text])
     assert caught.value.condition == "BAD_ELASTIC_SETTINGS"
     assert caught.value.hint
 
 
-def test_a_time_that_is_none_is_refused() -> None:
+def test_an_invalid_duration_is_refused() -> None:
     with pytest.raises(UserError):
         parse_settings(["cool_down_seconds=soon"])
