@@ -34,9 +34,8 @@ from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.edges import JOBS, EdgeTarget
 from penstock.query.physical import OutputPlan, Plan
-from penstock.query.steps import run_steps
+from penstock.query.steps import JOBS, EdgeTarget, run_steps
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.continuity import add_identities, drop_states_of_removed_jobs
 from penstock.state.ipc import from_stream, stream_bytes

@@ -26,7 +26,7 @@ import polars as pl
 from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint import Checkpoints
 from penstock.epoch.delivery import Delivery
-from penstock.epoch.execution import Execution
+from penstock.epoch.execution import Execution, skipped_rows
 from penstock.epoch.gather import EpochResult, gather_epoch
 from penstock.epoch.job_failures import JobsFailed, JobShares
 from penstock.epoch.kill_points import reached
@@ -39,7 +39,6 @@ from penstock.epoch.recovery_actions import (
 )
 from penstock.epoch.rehearsal import rehearsal_task, smallest_spans
 from penstock.epoch.report import EpochReport
-from penstock.epoch.skipped_partitions import skipped_rows
 from penstock.epoch.stages import Stages, share_spans
 from penstock.epoch.task import EpochTask, StateLocation
 from penstock.epoch.watermark import add_partitions

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
+from penstock.query.steps import EdgeSource
 from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
 from penstock.state.continuity import output_state_id
 from penstock.state.manifest import Collections

@@ -23,10 +23,9 @@ from penstock.operators.job_windows import JobAggregation
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
 from penstock.origin import Origin
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.jobs_plan import JobsPlan
 from penstock.query.logical import StreamDefinition
-from penstock.query.steps import Step
+from penstock.query.steps import Edge, EdgeSource, EdgeTarget, Step
 from penstock.sinks.contract import Sink
 from penstock.state.continuity import Identities, output_state_id
 

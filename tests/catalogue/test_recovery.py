@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
-from penstock.epoch.recovery import RecoveryOutcome
+from penstock.epoch.recovery import JobRecovery, RecoveryOutcome
 from penstock.errors import UserError
+from penstock.ha.schemes import Semantics
 from tests.catalogue import kit, recovering
 from tests.catalogue.recovering import EVENTS, NOWHERE, UNITS, Told, clicks
 
@@ -68,13 +70,14 @@ def test_each_job_loses_what_it_may(straight: Told, tmp_path: Path) -> None:
     assert sum(blank.values()) == len(EVENTS) - 7 * UNITS
     jobs = back.by_job()
     untold = {name: len([1 for epoch, _ in straight[name] if epoch == 6]) for name in ("passing", "base")}
-    one = {"semantics": "gap", "lost_epochs": 1, "lost_units": UNITS, "untold_epochs": 1}
-    three = {"lost_epochs": 3, "lost_units": 3 * UNITS, "untold_epochs": 1}
-    assert jobs.pop("blank").items() >= {"semantics": "amnesia", **three}.items()
+    one = JobRecovery(Semantics.gap, lost_epochs=1, lost_units=UNITS, untold_epochs=1)
+    three = replace(one, lost_epochs=3, lost_units=3 * UNITS)
+    state_bytes = jobs["blank"].lost_state_bytes
     assert jobs == {
-        "holes": {"semantics": "gap", **three},
-        "passing": one | {"lost_rows": untold["passing"]},
-        "base": one | ({"lost_rows": untold["base"]} if untold["base"] else {}),
+        "blank": replace(three, semantics=Semantics.amnesia, lost_state_bytes=state_bytes),
+        "holes": three,
+        "passing": replace(one, lost_rows=untold["passing"]),
+        "base": replace(one, lost_rows=untold["base"]),
     }
 
 

@@ -89,7 +89,7 @@ def test_a_paused_job_that_may_lose_epochs_spares_nobody_from_it(tmp_path: Path)
     CREATE JOB reader RECOVERY gap AS {READER}"""
     straight, found, back = both(tmp_path, sql, {3: "PAUSE JOB reader", 7: "RESUME JOB reader"})
     assert found["exact"] == straight["exact"]
-    assert back.by_job()["base"]["lost_epochs"] == 3
+    assert back.by_job()["base"].lost_epochs == 3
 
 
 @pytest.mark.parametrize("recovery", ["gap", "amnesia"])
@@ -119,4 +119,4 @@ def test_a_job_that_remembers_nothing_spares_none_that_it_reads(tmp_path: Path) 
     sql = f"""CREATE JOB exact AS {TOTALS}; CREATE JOB base RECOVERY gap AS {BASE};
     CREATE JOB large RECOVERY gap AS SELECT page, b FROM base WHERE b > 1000"""
     _, _, back = both(tmp_path, sql, {})
-    assert back.by_job()["base"]["lost_epochs"] == 3
+    assert back.by_job()["base"].lost_epochs == 3

@@ -57,7 +57,7 @@ def change_an_app_while_it_runs(start: Callable[..., Running], folder: Path, mas
     engine.wait_for(rows_of("busy"))
 
     assert "paused job counts" in engine.run_command("jobs", "pause", "counts").stdout
-    last = engine.wait_for(rows_of("busy"))["epoch"]
+    last = engine.wait_for(rows_of("busy")).epoch
     assert "resumed job counts" in engine.run_command("jobs", "resume", "counts").stdout
     engine.wait_for(rows_of("busy", last))
 
@@ -75,7 +75,7 @@ def change_an_app_while_it_runs(start: Callable[..., Running], folder: Path, mas
     again = start(master=master)
     again.wait_for(rows_of("busy", last))
     assert "dropped job shouted" in again.run_command("jobs", "drop", "shouted").stdout
-    last_epoch = again.wait_for(rows_of("busy"))["epoch"]
+    last_epoch = again.wait_for(rows_of("busy")).epoch
     again.wait_for(rows_of("busy", last_epoch + 2))
     assert max(epochs_of(folder, "shouted")) <= last_epoch + 2
     with JobClient(again.state) as client:

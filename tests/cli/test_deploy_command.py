@@ -54,7 +54,7 @@ def write(folder: Path, text: str, words: str = WORDS) -> str:
 def rows_of(job: str, after: int = -1) -> Callable[[JobClient], Any]:
     def request_rows(client: JobClient) -> Any:
         answer = client.ask(job)
-        return answer if answer is not None and answer["rows"] and answer["epoch"] > after else None
+        return answer if answer is not None and answer.rows and answer.epoch > after else None
 
     return request_rows
 
@@ -78,7 +78,7 @@ def change_code_while_it_runs(start: Callable[..., Running], folder: Path, maste
         "created job counts",
     ]
     upper_case = engine.wait_for(rows_of("shouted"))
-    assert all(path == path.upper() for path, _ in upper_case["rows"])
+    assert all(path == path.upper() for path, _ in upper_case.rows)
     engine.wait_for(rows_of("counts"))
 
     write(folder, APP, WORDS.replace("upper", "lower"))
@@ -89,9 +89,9 @@ def change_code_while_it_runs(start: Callable[..., Running], folder: Path, maste
     engine.kill()
     write(folder, "this is no Python", "nor is this")
     again = start(master=master)
-    lower_case = again.wait_for(rows_of("shouted", upper_case["epoch"] + 2))
-    assert all(path == path.lower() for path, _ in lower_case["rows"])
-    again.wait_for(rows_of("counts", upper_case["epoch"] + 2))
+    lower_case = again.wait_for(rows_of("shouted", upper_case.epoch + 2))
+    assert all(path == path.lower() for path, _ in lower_case.rows)
+    again.wait_for(rows_of("counts", upper_case.epoch + 2))
     with JobClient(again.state) as client:
         assert {life(client, job) for job in ("shouted", "counts", "errors", "popular")} == {"running"}
 

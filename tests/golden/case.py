@@ -97,7 +97,7 @@ class Case:
         return {}
 
     def planned(self, given: Given, folder: Path) -> list[object]:
-        """The operators themselves, for whoever looks at what the cases cover."""
+        """The operators themselves and the logs, for whoever looks at what the cases cover."""
         return lives.planned(self.build(given), folder / "state")
 
     # -- continuing ------------------------------------------------------------------------------
@@ -113,6 +113,10 @@ class Case:
     def rest_on_spark(self, given: Given, folder: Path, spark: SparkSession) -> None:
         """The same on real Spark."""
         lives.live_on_spark(self.build(given), folder / "state", spark=spark, epoch_units=33, slices=3)
+
+    def why_not(self) -> str | None:
+        """Why it cannot be continued here; None when it can."""
+        return None
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:

@@ -28,6 +28,8 @@ from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import unit_name
+from penstock.ingest.frames import Frame
+from penstock.ingest.store import Retention, Store
 from penstock.query.physical import Plan
 from penstock.query.reducer import Reducer
 from penstock.query.reduction_plan import plan_reduction
@@ -39,6 +41,8 @@ from penstock.testing.inline import InlineEngine
 BUCKETS = 8
 #: manifests that an archive holds: one to open, one to go back to
 KEPT = 2
+#: of a segment log, small enough for several segments
+SEGMENT_BYTES = 1_000
 
 #: what a case runs
 Query = ps.App | JobsApp
@@ -238,6 +242,29 @@ def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
     return made.decode().splitlines()
 
 
+def append_segments(directory: Path, lines: Mapping[str, Sequence[str]], frame_lines: int) -> None:
+    """Put lines of some producers into a segment log, as a gateway does: a frame of each in every group."""
+    store = Store(directory, partitions=2, segment_bytes=SEGMENT_BYTES)
+    try:
+        for at in range(0, max(map(len, lines.values())), frame_lines):
+            frames = []
+            for producer, held in lines.items():
+                if data := "".join(f"{line}\n" for line in held[at : at + frame_lines]).encode():
+                    frames.append(Frame.of(producer, store.position(producer), data))
+            store.append(frames, now=time.time_ns() // 1000)
+    finally:
+        store.close()
+
+
+def prune_segments(directory: Path) -> int:
+    """Remove what no reader of a segment log needs, as a gateway does; returns how many segments."""
+    store = Store(directory)
+    try:
+        return store.prune(Retention(), time.time()).segments
+    finally:
+        store.close()
+
+
 def _program(query: Query, state: Path, fold_after: int | None = None) -> Program:
     if not isinstance(query, JobsApp):
         return program_of(query, state)
@@ -269,12 +296,13 @@ def operators_of(query: Query, state: Path) -> dict[str, str]:
 
 
 def planned(query: Query, state: Path) -> list[object]:
-    """The stateful operators of a query, their partitioners, and what ranks its outputs."""
+    """The stateful operators of a query, their partitioners, what ranks its outputs, and the logs it reads."""
     plan = plan_of(query, state)
     operators = [sub.operator for sub in plan.stages.values()]
     partitioners = [one for sub in plan.stages.values() for one in sub.partitioners]
     tops = [output.top for output in plan.outputs.values() if output.top is not None]
-    return [*operators, *partitioners, *tops]
+    logs = [scan.stream.log for scan in plan.scans.values()]
+    return [*operators, *partitioners, *tops, *logs]
 
 
 def name_of_unit(app: str, root: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.catalogue.command import Reply
 from penstock.engine.job_client import JobClient
 from penstock.errors import ExternalError
 from penstock.ha.schemes import Scheme
@@ -35,22 +36,24 @@ class JobsKit(Kit):
         #: by number: whether the row is among those to be told from then on
         self.holds: list[tuple[int, Callable[[Row], bool]]] = []
 
-    def said(self, sql: str) -> list[dict[str, Any]]:
+    def said(self, sql: str) -> list[Reply]:
         """What whoever leads answers to a statement, as soon as somebody does."""
 
-        def answers() -> list[dict[str, Any]] | None:
+        def answers() -> list[Reply] | None:
             try:
                 with JobClient(self.root) as client:
                     return client.execute(sql)
             except (ExternalError, OSError):  # nobody leads, or not any more
                 return None
 
-        found: list[dict[str, Any]] = self.until(f"{sql} is answered", answers)
+        found: list[Reply] = self.until(f"{sql} is answered", answers)
         return found
 
     def say(self, sql: str) -> int:
         """Have a statement carried out; hands its number."""
-        return int(self.said(sql)[0]["command"])
+        number = self.said(sql)[0].command
+        assert number is not None
+        return number
 
     def tells(self, sql: str, row: Callable[[Row], bool]) -> None:
         """Say something about the job that came later; from then on it tells these rows."""
@@ -64,7 +67,7 @@ class JobsKit(Kit):
         return str(self.until("another leads", lambda: self.leader() not in (None, first) and self.leader()))
 
     def life(self, job: str) -> str:
-        return str(next(row["life"] for row in self.said("SHOW JOBS")[0]["rows"] if row["job"] == job))
+        return str(next(row["life"] for row in self.said("SHOW JOBS")[0].rows if row["job"] == job))
 
     def check(self, job: str) -> None:
         """The job that came later has told in each epoch what it was to tell by the commands that this took in."""

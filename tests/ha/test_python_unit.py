@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.catalogue.command import Reply
 from penstock.engine.job_client import JobClient
 from penstock.errors import ExternalError
 from penstock.ha.schemes import Scheme
@@ -46,15 +47,15 @@ class PythonKit(JobsKit):
         pattern, out = str(self.feeder.folders[0] / "*.log"), str(self.extra / "late")
         file.write_text(FILE.format(pattern=pattern, out=out, chosen=chosen))
 
-        def answers() -> list[dict[str, Any]] | None:
+        def answers() -> list[Reply] | None:
             try:
                 with JobClient(self.root) as client:
                     return client.submit(request, file, name="late", attribute="query")
             except (ExternalError, OSError):  # nobody leads, or not any more
                 return None
 
-        (answer,) = self.until(f"{request} is answered", answers)
-        self.holds.append((int(answer["command"]), row))
+        (reply,) = self.until(f"{request} is answered", answers)
+        self.holds.append((reply.command, row))
         file.unlink()
 
 

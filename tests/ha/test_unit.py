@@ -314,10 +314,11 @@ def test_a_unit_that_has_read_everything_ends_and_goes_on_when_started_again(tmp
     assert len(again["counts"]) >= len(first["counts"])
 
 
-def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: Make) -> None:
-    kit = make(Scheme.active_replication)
+@pytest.mark.parametrize("scheme", [Scheme.active_replication, Scheme.passive_hot])
+def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: Make, scheme: Scheme) -> None:
+    kit = make(scheme)
     kit.feeder.go()
-    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.until("the unit stands", lambda: stands(kit, scheme))
     kit.flowing()
     leader, follower, file = kit.leader(), kit.secondary(), kit.folder / "app.py"
     assert follower is not None
@@ -327,7 +328,7 @@ def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: 
     kit.until("an engine is refused", lambda: "REPLICA_RUNS_OTHER_CODE" in kit.told())
     assert kit.leader() == leader
     file.write_text(text)
-    kit.until("another follows", lambda: stands(kit, Scheme.active_replication))
+    kit.until("another follows", lambda: stands(kit, scheme))
     kit.finish()
 
 
