@@ -113,8 +113,8 @@ def clients(task: Task) -> Rows:
 def join(task: Task) -> Rows:
     log = ps.files(f"{task.input}/parts/*.log", finished=True)
     calls = ps.stream("calls", log, ps.call_lines(), time="ts", lateness=f"{CALL_LATENESS}s").key_by("src")
-    apart = col("start_right") - col("start")
-    near = (apart > timedelta(0)) & (apart <= timedelta(seconds=JOIN_SECONDS))
+    distance = col("start_right") - col("start")
+    near = (distance > timedelta(0)) & (distance <= timedelta(seconds=JOIN_SECONDS))
     lat, lat_right = col("lat").radians(), col("lat_right").radians()
     north = ((lat_right - lat) / 2).sin()
     east = ((col("lon_right").radians() - col("lon").radians()) / 2).sin()
