@@ -68,6 +68,6 @@ def test_the_decoder_takes_every_line_however_the_work_is_shared(small: Dataset)
 
 def test_a_process_that_fails_says_what_it_printed(tmp_path: Path) -> None:
     nowhere = Dataset(1, 1, tmp_path / "nowhere", tmp_path / "nowhere")
-    with pytest.raises(InternalError, match="nobody knows how to run abacus") as failed:
+    with pytest.raises(InternalError, match="no program runs abacus") as failed:
         run_task(Task("abacus", "patterns", (nowhere,)))
     assert failed.value.condition == "BENCH_FAILED"

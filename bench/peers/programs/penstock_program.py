@@ -27,7 +27,7 @@ from program import (
 
 import penstock as ps
 from bench.outcome import EpochClock
-from bench.penstock_runs import started
+from bench.penstock_runs import start_session
 from penstock import col
 from penstock.catalogue.program import Program
 from penstock.demos import taxi as taxi_app
@@ -44,7 +44,7 @@ def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
     """
     master = os.environ.get("PEER_MASTER", f"local[{task.cores}]")
     settings = Settings(state=task.place / "state", drain=not task.live_seconds, master=master, **further)
-    spark = None if master == "inline" else started(master)
+    spark = None if master == "inline" else start_session(master)
     clock = EpochClock()
 
     def watch(report: Any) -> None:
