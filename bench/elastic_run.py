@@ -140,12 +140,12 @@ class _Run:
         if self._step_thread is not None:
             self._step_thread.join(_DEADLINE_SECONDS)
         self._facts.run_seconds = run.seconds
-        hasher = [step for _, step, _ in self._facts.moves]
-        self._facts.left = [step for _, step in self._script.steps[len(hasher) :]]
+        done = [step for _, step, _ in self._facts.moves]
+        self._facts.left = [step for _, step in self._script.steps[len(done) :]]
         self._facts.digest = digest(Path(self._script.out))
         if self._engine.elasticity is not None:
             record = self._engine.elasticity.loop.record
-            self._facts.decisions = [json.loads(entry.to_json()) for entry in record.entries]
+            self._facts.decisions = [entry.to_json() for entry in record.entries]
         return self._facts
 
     def _watch(self, report: EpochReport) -> None:

@@ -16,8 +16,7 @@ from penstock.coordination.lease import read_lease
 from penstock.engine.code_check import check_replica
 from penstock.engine.state_continuity import continue_state
 from penstock.epoch.delivery import Delivery
-from penstock.epoch.recovery import RecoveryOutcome, recover
-from penstock.epoch.recovery_actions import RecoveryActions
+from penstock.epoch.recovery import RecoveryActions, RecoveryOutcome, recover
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError
 from penstock.ha.schemes import Semantics

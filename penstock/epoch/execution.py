@@ -15,9 +15,9 @@ from typing import NamedTuple
 import polars as pl
 
 from penstock.epoch.checkpoint import Checkpoints
+from penstock.epoch.delivery import DeliveryPlan
 from penstock.epoch.gather import EpochResult
 from penstock.epoch.migration import MigrationResult
-from penstock.epoch.recovery_actions import DeliveryPlan
 from penstock.epoch.report import EpochReport
 from penstock.epoch.scan import SIDE_OUTPUT_SCHEMA
 from penstock.epoch.task_work import list_tasks, sum_stage_work

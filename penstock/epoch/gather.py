@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from penstock.epoch.emission_limit import PendingEmissions, sum_pending
 from penstock.epoch.job_failures import JobsFailed
 from penstock.epoch.message import (
     Envelope,
@@ -30,6 +29,7 @@ from penstock.epoch.message import (
     Times,
     open_message,
 )
+from penstock.epoch.rate_control import PendingEmissions, sum_pending
 from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, ORDER, TIME

@@ -7,7 +7,9 @@ What happens depends on the recovery semantics:
     gap        epochs are skipped: the state stays that of the manifest, time continues from where it was
     amnesia    the same, and the state is lost too, unless it is in this engine's memory
 
-`recovery_actions` decides for each output; `RecoveryOutcome` counts what was lost or repeated.
+`RecoveryActions` decides for each output; `RecoveryOutcome` counts what was lost or repeated. State that outputs share
+follows the strictest of them: where all may lose events no epoch is repeated. Else all epochs are, and only the state
+that an output has for itself gets no events (`Plan.idle_outputs`).
 
 Guarantees:
 - Where every output loses the epochs, skipping them is one manifest, that of the last recorded epoch: a crash before or
@@ -23,15 +25,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.catalogue.program import Program
-from penstock.epoch.recovery_actions import RecoveryActions
 from penstock.epoch.report import EpochReport
-from penstock.ha.schemes import Semantics
-from penstock.query.physical import Plan
+from penstock.ha.schemes import SEMANTICS, Semantics, SemanticsFacts
+from penstock.query.physical import OutputPlan, Plan
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
@@ -41,6 +42,70 @@ _LOG = logging.getLogger(__name__)
 RECOVERY_LOG = "recoveries.jsonl"
 #: jobs that a line of the engine's log names
 _LOGGED_JOBS = 20
+
+
+@dataclass(frozen=True)
+class RecoveryActions:
+    """The actions after one recovery. Without a recovery every output is precise."""
+
+    #: of outputs that declare none themselves
+    default: Semantics = Semantics.precise
+    #: the epochs up to this one are repeated, and these outputs skip them
+    last_epoch: int = -1
+    skipping: frozenset[str] = frozenset()
+    #: the state to start with, where it is not that of the last manifest
+    initial: Manifest | None = None
+    #: outputs that others need in some of these epochs: their state gets the events of all epochs
+    needed: frozenset[str] = frozenset()
+
+    def semantics_of(self, output: OutputPlan) -> Semantics:
+        """What a recovery may do to an output."""
+        return output.recovery or self.default
+
+    def all_skip(self, plans: Iterable[Plan]) -> bool:
+        """Whether no output of these plans needs the epochs to be repeated; nor a waiting job, whose state is part of
+        what stays as it was."""
+        semantics = {one for plan in plans for one in plan.recoveries.values()} or {None}
+        return all(self._facts(one).loses_events for one in semantics)
+
+    def all_reset(self, plan: Plan) -> bool:
+        """Whether all state may be lost: that of every output, and of every waiting job."""
+        return all(self._facts(one).loses_state for one in {None, *plan.recoveries.values()})
+
+    def skipped_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
+        """The outputs that skip an epoch: those that may lose events by the epoch's plan and by the last one."""
+        if epoch > self.last_epoch:
+            return frozenset()
+        return frozenset(
+            name
+            for name in self.skipping & plan.outputs.keys()
+            if self._facts(plan.outputs[name].recovery).loses_events
+        )
+
+    def redelivered_outputs(self, plan: Plan) -> frozenset[str]:
+        """The outputs whose sinks receive again what they have."""
+        outputs = plan.outputs.items()
+        return frozenset(n for n, one in outputs if SEMANTICS[self.semantics_of(one)].repeats_results)
+
+    def suspended_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
+        """The outputs whose own state gets no events in an epoch, and waiting jobs that keep none of it."""
+        skipped = self.skipped_outputs(epoch, plan)
+        if not skipped:
+            return skipped
+        waiting = {name for name, one in plan.waiting.items() if self._facts(one).loses_events}
+        return (skipped | waiting) - self.needed
+
+    def outputs_to_skip(self, plan: Plan) -> frozenset[str]:
+        """The outputs of a plan that lose events."""
+        outputs = plan.outputs.items()
+        return frozenset(name for name, output in outputs if self._facts(output.recovery).loses_events)
+
+    def outputs_to_reset(self, plan: Plan) -> frozenset[str]:
+        """The outputs and the waiting jobs of a plan that lose their state too."""
+        return frozenset(name for name, one in plan.recoveries.items() if self._facts(one).loses_state)
+
+    def _facts(self, declared: Semantics | None) -> SemanticsFacts:
+        return SEMANTICS[declared or self.default]
 
 
 @dataclass(frozen=True)

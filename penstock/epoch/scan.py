@@ -29,7 +29,7 @@ from penstock.epoch.template_groups import (
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
-from penstock.operators.lateness import classify_events
+from penstock.operators.watermark import classify_events
 from penstock.query.physical import ScanPlan
 from penstock.query.steps import Edge, EdgeSource
 from penstock.state.ipc import from_stream

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from penstock.epoch.emission_limit import nearest_instants
 from penstock.epoch.job_failures import JobFailures
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import (
@@ -25,6 +24,7 @@ from penstock.epoch.message import (
     SliceWork,
     Times,
 )
+from penstock.epoch.rate_control import nearest_instants
 from penstock.epoch.task import (
     EpochTask,
     add_hash,

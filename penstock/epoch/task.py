@@ -19,14 +19,13 @@ import numpy as np
 import polars as pl
 
 from penstock.epoch.message import Rows
-from penstock.epoch.stage_maps import maps_by_stage, slice_buckets
-from penstock.epoch.watermark import advance_watermark, skip_idle_streams
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import closing_batches
-from penstock.query.physical import Plan
+from penstock.operators.watermark import advance_watermark, skip_idle_streams
+from penstock.query.physical import Plan, maps_by_stage
 from penstock.query.steps import Edge
-from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation, slice_buckets
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
