@@ -1,4 +1,4 @@
-"""Errors of logs that are not what they were."""
+"""Errors of logs that have changed."""
 
 from __future__ import annotations
 
