@@ -32,6 +32,11 @@ from penstock.ha.coordinator import LocalStarter, start_engine
 from penstock.ha.unit import Kind, Unit, UnitRecord
 
 
+_UP, _REQUESTS, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
+#: how often a node checks for requests
+LOOK_SECONDS = 0.2
+
+
 def choose_node(
     home: str, secondaries: Iterable[tuple[str, str]], nodes: Collection[str], avoided: Collection[str] = ()
 ) -> str:
@@ -47,11 +52,6 @@ def choose_node(
     others = [node for node in nodes if node != home] or list(nodes)
     suiting = [node for node in others if node not in avoided] or others
     return min(suiting, key=lambda node: (from_home[node], load[node], node))
-
-
-_UP, _REQUESTS, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
-#: how often a node checks for requests
-LOOK_SECONDS = 0.2
 
 
 def start_on_node(

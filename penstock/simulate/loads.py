@@ -1,6 +1,7 @@
 """Draws the loads of a simulation: events a second over time, state that follows them, shares of buckets. Seeded.
 
-Receives a name or a CSV file of `time,rate`, and its parameters; returns a rate, a state size and shares of buckets for every period.
+Receives a name or a CSV file of `time,rate`, and its parameters; returns a rate, a state size and shares of buckets for
+every period.
 """
 
 from __future__ import annotations
