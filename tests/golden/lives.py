@@ -5,24 +5,28 @@ The engine runs in this process, without Spark, unless a function says otherwise
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.catalogue.command import Reply
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.engine.engine import Engine
+from penstock.engine.job_client import JobClient
 from penstock.epoch.migration import MapChange
 from penstock.epoch.runner import EpochReport
+from penstock.errors import ExternalError
 from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
@@ -36,6 +40,7 @@ from penstock.query.reduction_plan import plan_reduction
 from penstock.settings import INLINE, Settings
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.testing.inline import InlineEngine
 
 BUCKETS = 8
@@ -90,6 +95,21 @@ def live(
     finally:
         engine.close()
     return done
+
+
+def live_in_stages(query: Query, state: Path, texts: Iterable[str]) -> None:
+    """Run until everything is read, before each of these texts is executed and after the last."""
+    program = _program(query, state)
+    engine = InlineEngine(program, state, buckets=BUCKETS)
+    try:
+        for text in texts:
+            for _ in engine.steps():
+                pass
+            program.execute(text)
+        for _ in engine.steps():
+            pass
+    finally:
+        engine.close()
 
 
 def live_on_spark(
@@ -194,10 +214,25 @@ class LiveUnit:
 
     def committed(self, stream: str, lines: int) -> bool:
         """Whether the state in force has come to this many lines of every partition."""
-        directory = StateDirectory(Path(self.unit.record().directory))
-        end = directory.records.read_end(directory.manifests.latest().epoch)
+        end = self._end()
         reached = {} if end is None else end.at.get(stream, {})
         return bool(reached) and set(reached.values()) == {lines}
+
+    def _end(self) -> Offset | None:
+        """How far the state in force has come."""
+        directory = StateDirectory(Path(self.unit.record().directory))
+        return directory.records.read_end(directory.manifests.latest().epoch)
+
+    def execute(self, sql: str) -> None:
+        """Have whoever leads execute statements, and wait until an epoch has done so."""
+
+        def replies() -> list[Reply] | None:
+            with contextlib.suppress(ExternalError, OSError), JobClient(self.unit.root) as client:
+                return client.execute(sql)
+            return None
+
+        number = self.until(f"{sql} is accepted", replies)[-1].command
+        self.until(f"{sql} is executed", lambda: (self._end() or Offset()).commands >= number)
 
     def kill(self, name: str) -> None:
         """SIGKILL to an engine."""
