@@ -31,7 +31,6 @@ from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.coordinator import LocalStarter, start_engine
 from penstock.ha.unit import Kind, Unit, UnitRecord
 
-
 _UP, _REQUESTS, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
 #: how often a node checks for requests
 LOOK_SECONDS = 0.2
