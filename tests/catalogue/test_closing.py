@@ -59,7 +59,7 @@ class Steady(EmissionLimit):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
-    return kit.run_all(tmp_path_factory.mktemp("straight") / "state", kit.clicks(EVENTS), SQL)
+    return kit.run_all(tmp_path_factory.mktemp("unlimited") / "state", kit.clicks(EVENTS), SQL)
 
 
 def run(state: Path, closing: EmissionLimit, **options: Any) -> list[EpochReport]:
@@ -124,9 +124,7 @@ def test_a_kill_at_any_step_during_emission_changes_no_rows(undisturbed: dict[st
                     list(running.steps())
             except kit.Killed:
                 kills.remove((step, epoch))
-            emitted = {
-                name: [row for a in jobs.since(name, 0) for row in a.rows.rows()] for name in undisturbed
-            }
+            emitted = {name: [row for _, row in kit.retained_rows(jobs, name)] for name in undisturbed}
     assert not kills, "each run was killed"
     assert emitted == undisturbed
 
@@ -214,18 +212,18 @@ def test_the_rows_of_windows_that_overlap_much_are_not_counted_again_in_every_ep
         "WINDOWING 200 SECONDS EVERY 1 SECOND"
     )
     reports = {}
-    for name, closing in (("held", Steady(row_seconds=1e-3)), ("straight", None)):
+    for name, closing in (("held", Steady(row_seconds=1e-3)), ("unlimited", None)):
         with kit.running(state / name, kit.clicks(EVENTS), sql, epoch_units=20, closing=closing) as (
             _,
             running,
         ):
             reports[name] = list(running.steps())
-    assert kit.emitted_rows(reports["held"]) == kit.emitted_rows(reports["straight"])
+    assert kit.emitted_rows(reports["held"]) == kit.emitted_rows(reports["unlimited"])
     counted = max(
         sum(map(sum, pending.rows.values()))
         for report in reports["held"]
         for pending in report.pending.values()
     )
-    rows = sum(len(rows) for rows in kit.emitted_rows(reports["straight"]).values())
+    rows = sum(len(rows) for rows in kit.emitted_rows(reports["unlimited"]).values())
     assert len(EVENTS) / 2 < counted < 4 * rows
-    assert len(reports["held"]) < len(reports["straight"]) + 12
+    assert len(reports["held"]) < len(reports["unlimited"]) + 12

@@ -21,9 +21,9 @@ def columns(file: Path) -> set[str]:
     """The columns of an epoch's file, which all of its rows have."""
     if file.suffix == ".parquet":
         return set(pl.read_parquet(file).columns)
-    found = {frozenset(json.loads(line)) for line in file.read_text().splitlines()}
-    assert len(found) == 1
-    return set(found.pop())
+    column_sets = {frozenset(json.loads(line)) for line in file.read_text().splitlines()}
+    assert len(column_sets) == 1
+    return set(column_sets.pop())
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

@@ -227,22 +227,22 @@ def _run_until_it_fails(jobs: Program, engine: InlineEngine) -> int:
 
 def test_a_failed_job_resumes_with_its_state(tmp_path: Path) -> None:
     """As after a pause: the events before the epoch in which it failed count, those until it is resumed do not."""
-    found = [event for event in kit.events(60) if event["user"] != "u5"][:40] + kit.events(120, seed=3)
-    found = [{**event, "ts": when["ts"]} for event, when in zip(found, kit.events(160), strict=True)]
+    events = [event for event in kit.events(60) if event["user"] != "u5"][:40] + kit.events(120, seed=3)
+    events = [{**event, "ts": when["ts"]} for event, when in zip(events, kit.events(160), strict=True)]
     options: dict[str, Any] = {"epoch_units": 20}
     sql = f"CREATE JOB bad AS {COUNTED}"
-    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, **options) as (jobs, engine):
+    with kit.running(tmp_path, kit.clicks(events), sql, functions=FUNCTIONS, **options) as (jobs, engine):
         failed = _run_until_it_fails(jobs, engine)
         assert engine.step() is not None, "an epoch without the job"
         number = jobs.catalogue.jobs["bad"].number
-    with kit.running(tmp_path, kit.clicks(found), functions=FIXED, **options) as (jobs, engine):
+    with kit.running(tmp_path, kit.clicks(events), functions=FIXED, **options) as (jobs, engine):
         reply = jobs.execute("RESUME JOB bad")[0]
         assert (reply.state, jobs.catalogue.jobs["bad"].number) == ("kept", number)
         assert "with the state it had" in reply.message
         emitted = kit.emitted_rows(list(engine.steps()))["bad"]
     assert failed >= 2
     expected: dict[str, int] = {}
-    for event in found[: failed * 20] + found[(failed + 2) * 20 :]:
+    for event in events[: failed * 20] + events[(failed + 2) * 20 :]:
         expected[event["page"]] = expected.get(event["page"], 0) + 1
     assert dict(emitted) == expected
 

@@ -92,17 +92,17 @@ SESSIONS = "\n".join(
 
 def _open_sessions(seen: list[kit.Event]) -> list[tuple[str, int, int, str]]:
     """The sessions whose end the watermark has not reached."""
-    watermark, found = _at(seen[-1]) - LATENESS, list[tuple[str, int, int, str]]()
+    watermark, sessions = _at(seen[-1]) - LATENESS, list[tuple[str, int, int, str]]()
     for page in {event["page"] for event in seen}:
         session: list[kit.Event] = []
         for event in [*(event for event in seen if event["page"] == page), None]:
             if session and (event is None or _at(event) >= _at(session[-1]) + GAP):
                 if _at(session[-1]) + GAP > watermark:
                     most, who = max(e["status"] for e in session), min(e["user"] for e in session)
-                    found.append((page, len(session), most, who))
+                    sessions.append((page, len(session), most, who))
                 session = []
             session += [event] if event is not None else []
-    return sorted(found)
+    return sorted(sessions)
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -33,7 +33,7 @@ def last_window(key: str, size: int, every: int | None = None) -> Counter[str]:
     """The counts of the oracle in the window that ends last."""
     groups = kit.windows(EVENTS, size, lambda event: event[key], every=every)
     last = max(start for start, _ in groups)
-    return Counter({name: len(found) for (start, name), found in groups.items() if start == last})
+    return Counter({name: len(clicks) for (start, name), clicks in groups.items() if start == last})
 
 
 def latest_rows(jobs: Program, name: str) -> list[Any]:
@@ -97,8 +97,8 @@ def test_in_result_files_of_former_versions_all_rows_are_the_latest(tmp_path: Pa
             path.write_bytes(stream_bytes(from_stream(path.read_bytes()).drop("last")).to_pybytes())
         again = Results(tmp_path)
         again.load(["a", "b"])
-        found = {name: again.latest(name) for name in "ab"}
-        assert {name: one and one.rows["n"].to_list() for name, one in found.items()} == {
+        latest = {name: again.latest(name) for name in "ab"}
+        assert {name: one and one.rows["n"].to_list() for name, one in latest.items()} == {
             "a": a,
             "b": [1, 2, 3],
         }

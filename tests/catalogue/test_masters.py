@@ -210,8 +210,8 @@ def test_an_engine_executes_the_commands_that_coordinators_accepted(tmp_path: Pa
     assert left.catalogue.jobs["all_of_them"].master.life == "paused"
     assert left.catalogue == right.catalogue == owner.catalogue
     for follower in (left, right):
-        emitted = follower.questions.follow_results(report.epoch)
-        assert emitted["all_of_them"] == 1
+        counts = follower.questions.follow_results(report.epoch)
+        assert counts["all_of_them"] == 1
         latest = follower.ask("all_of_them")
         assert latest is not None
         assert latest.rows.equals(report.rows["all_of_them"])
@@ -229,20 +229,20 @@ def test_a_coordinator_follows_results_forward_and_back(tmp_path: Path) -> None:
     owner.execute("CREATE JOB rows AS SELECT page FROM clicks")
     other = _join_coordinator(tmp_path, stream)
     assert other.ask("rows") is None
-    emitted = [report.epoch for report in engine.steps() if report.rows.get("rows", pl.DataFrame()).height]
+    epochs = [report.epoch for report in engine.steps() if report.rows.get("rows", pl.DataFrame()).height]
     engine.close()
-    assert other.questions.follow_results(emitted[3])["rows"] == 4
-    assert other.ask("rows").epoch == emitted[3]  # type: ignore[union-attr]
-    assert other.questions.follow_results(emitted[-1])["rows"] == len(emitted) - 4
+    assert other.questions.follow_results(epochs[3])["rows"] == 4
+    assert other.ask("rows").epoch == epochs[3]  # type: ignore[union-attr]
+    assert other.questions.follow_results(epochs[-1])["rows"] == len(epochs) - 4
     late = _join_coordinator(tmp_path, stream)
     for jobs in (other, late):
         assert jobs.ask("rows").rows.equals(owner.ask("rows").rows)  # type: ignore[union-attr]
-        assert [a.epoch for a in jobs.since("rows", emitted[2], most=3)] == emitted[2:5]
+        assert [a.epoch for a in jobs.since("rows", epochs[2], most=3)] == epochs[2:5]
     for path in (tmp_path / "results").iterdir():
-        if int(path.stem) > emitted[1]:
+        if int(path.stem) > epochs[1]:
             path.unlink()
-    other.questions.follow_results(emitted[1])
-    assert other.ask("rows").epoch == emitted[1]  # type: ignore[union-attr]
+    other.questions.follow_results(epochs[1])
+    assert other.ask("rows").epoch == epochs[1]  # type: ignore[union-attr]
 
 
 def test_commands_to_several_coordinators_are_each_executed_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from penstock.catalogue.messages import Delivered
 from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.testing.inline import InlineEngine
+from tests.catalogue import kit
 
 DEMOS = Path(penstock.demos.__file__).parent
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -61,7 +62,7 @@ def test_three_applications_on_one_stream_emit_the_rows_of_plain_python(tmp_path
     jobs = Program("shop", tmp_path / "state", begin=script("shop", tmp_path / "shop"))
     engine = InlineEngine(jobs, tmp_path / "state", epoch_units=4_000)
     list(engine.steps())
-    emitted = {name: [r for a in jobs.since(name, 0) for r in a.rows.rows()] for name in jobs.catalogue.jobs}
+    emitted = {name: [row for _, row in kit.retained_rows(jobs, name)] for name in jobs.catalogue.jobs}
 
     clicks: dict[int, Counter[str]] = {}
     for event in events:

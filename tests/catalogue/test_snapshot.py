@@ -168,8 +168,8 @@ def _run(state: Path, events: list[kit.Event], *, fold_after: int, restarts: boo
             engine.close()
 
 
-def _rows(emitted: Any) -> Any:
-    return {name: [(a.epoch, a.rows.rows()) for a in replies] for name, replies in emitted.items()}
+def _rows(results_by_job: Any) -> Any:
+    return {name: [(a.epoch, a.rows.rows()) for a in results] for name, results in results_by_job.items()}
 
 
 def _entries(state: Path) -> list[str]:
@@ -178,10 +178,10 @@ def _entries(state: Path) -> list[str]:
 
 def test_jobs_continue_from_a_snapshot_as_from_all_commands(tmp_path: Path) -> None:
     events = kit.events(170)
-    emitted, catalogue = _run(tmp_path / "all", events, fold_after=1_000, restarts=True)
+    unfolded, catalogue = _run(tmp_path / "all", events, fold_after=1_000, restarts=True)
     assert not any(name.endswith(".snapshot") for name in _entries(tmp_path / "all"))
     folded, other = _run(tmp_path / "few", events, fold_after=4, restarts=True)
-    assert _rows(folded) == _rows(emitted)
+    assert _rows(folded) == _rows(unfolded)
     assert other == catalogue
     snapshots = [name for name in _entries(tmp_path / "few") if name.endswith(".snapshot")]
     assert len(snapshots) == 1
@@ -219,14 +219,14 @@ def test_a_kill_before_all_folded_entries_are_removed_loses_no_command(
         catalogue = catalogue.after(command) if number < 6 else catalogue
     unlink, remaining = Path.unlink, [removed]
 
-    def killed(path: Path, missing_ok: bool = False) -> None:
+    def unlink_or_die(path: Path, missing_ok: bool = False) -> None:
         if not remaining[0]:
             raise kit.Killed
         remaining[0] -= 1
         unlink(path, missing_ok)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", killed)
+        patched.setattr(Path, "unlink", unlink_or_die)
         with pytest.raises(kit.Killed):
             log.fold(6, catalogue)
     assert len(list((tmp_path / "commands").glob("*.json"))) == 8 - removed
