@@ -80,8 +80,8 @@ def _altered(client: JobClient, version: int, ended: Sequence[BaseException]) ->
 def _until(client: JobClient, version: int, ended: Sequence[BaseException]) -> None:
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while True:
-        answer = client.ask("marked")
-        if answer is not None and answer["rows"] and answer["rows"][-1][0] == version:
+        result = client.ask("marked")
+        if result is not None and result.rows and result.rows[-1][0] == version:
             return
         if ended:
             raise ended[0]

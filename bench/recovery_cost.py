@@ -19,9 +19,8 @@ from penstock.epoch.runner import EpochReport
 from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord
+from penstock.state.epoch_store import ManifestStore, RecordStore
 from penstock.state.manifest import Manifest
-from penstock.state.manifest_store import ManifestStore
-from penstock.state.record_store import RecordStore
 
 #: in memory only; on disk, synced, under a lease
 KINDS = ("bare", "recorded")

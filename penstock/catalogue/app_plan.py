@@ -16,10 +16,9 @@ import polars as pl
 
 from penstock.origin import Origin
 from penstock.query.compile import compile_standalone
-from penstock.query.edges import Edge
 from penstock.query.logical import App, Output, Source, nodes_of
 from penstock.query.physical import Plan
-from penstock.query.steps import FilterStep
+from penstock.query.steps import Edge, FilterStep
 
 #: a step put before those of an edge: no row passes
 _PASS_NONE = FilterStep(pl.lit(False), Origin("", 0))

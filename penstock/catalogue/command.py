@@ -60,7 +60,8 @@ class Reply:
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Reply:
-        return Reply(body["says"], body["name"], body["state"], body["command"], question=body["question"])
+        rows = tuple(body.get("rows", ()))
+        return Reply(body["says"], body["name"], body["state"], body["command"], rows, body["question"])
 
 
 @dataclass(frozen=True)

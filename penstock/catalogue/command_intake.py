@@ -23,7 +23,7 @@ from penstock.catalogue.code_library import CodeLibrary
 from penstock.catalogue.code_requests import CodeRequest, request_text
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import Command, RemoveJob, Reply
-from penstock.catalogue.command_history import CommandHistory
+from penstock.catalogue.command_log import CommandHistory
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.open_sinks import OpenSinks
 from penstock.catalogue.repeated_requests import find_replies, remember_replies

@@ -7,7 +7,10 @@ decides which commands an epoch executes and which jobs fail in it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -16,19 +19,52 @@ from penstock.catalogue.broken_jobs import fail_command, find_broken_jobs
 from penstock.catalogue.catalogue import JobEntry
 from penstock.catalogue.command import FlushJob
 from penstock.catalogue.command_intake import CommandIntake
-from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.planner import PlannedJob, plan_epoch
 from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, reset_commands
 from penstock.catalogue.results import Results, cast_to_schema
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
+from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
 
 _CACHED_PLANS = 8
 #: how often an engine that follows tries an epoch in which jobs fail that did not fail at the leader
 _TRIES = 3
+
+
+class Failures:
+    """The jobs that failed in an epoch: it is executed without them, also when it is repeated.
+
+    DIR/failures/EPOCH.json   by number, and of each whether its state was dropped
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / "failures"
+
+    def of(self, epoch: int) -> dict[int, bool]:
+        """The jobs that failed in an epoch, by number, and whether their state was dropped."""
+        path = self._path(epoch)
+        facts: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        # a text alone: written when the state was always dropped
+        return {int(number): isinstance(one, str) or one["lost"] for number, one in facts.items()}
+
+    def put(
+        self,
+        fenced_directory: FencedDirectory,
+        epoch: int,
+        errors: Mapping[int, PenstockError],
+        lost: Collection[int],
+    ) -> None:
+        """Record that jobs failed in an epoch, besides earlier ones; FENCED if another engine leads by now."""
+        known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
+        new = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **new}).encode())
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"{epoch:012d}.json"
 
 
 class JobEpochs:

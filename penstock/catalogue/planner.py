@@ -19,12 +19,11 @@ from penstock.catalogue.lifecycle import Life
 from penstock.catalogue.template import TemplateForm
 from penstock.ha.schemes import Semantics
 from penstock.operators.identity import Json, digest_of
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_group_id
 from penstock.query.jobs_plan import GroupMember, JobSelection, JobsPlan, SharedSelection, TemplateGroup
 from penstock.query.logical import StreamDefinition
 from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
-from penstock.query.steps import Step
+from penstock.query.steps import Edge, EdgeSource, EdgeTarget, Step
 from penstock.sinks.contract import Sink
 from penstock.state.continuity import output_state_id
 

@@ -20,12 +20,11 @@ from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.catalogue import Catalogue, JobEntry, has_same_query, names_in
 from penstock.catalogue.code_requests import CodeRequest
 from penstock.catalogue.command import Reply
-from penstock.catalogue.command_history import CommandHistory
 from penstock.catalogue.command_intake import CommandIntake, parse_script
-from penstock.catalogue.epoch_failures import Failures
+from penstock.catalogue.command_log import CommandHistory
 from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.job_builder import PythonDeclarations
-from penstock.catalogue.job_epochs import JobEpochs, diverging_error
+from penstock.catalogue.job_epochs import Failures, JobEpochs, diverging_error
 from penstock.catalogue.messages import Deliver
 from penstock.catalogue.questions import Questions
 from penstock.catalogue.results import JobResult, Results

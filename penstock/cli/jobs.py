@@ -82,7 +82,7 @@ def alter(
 def list_(state: State = None, json: Json = False) -> None:
     """List all jobs with their state: running, paused, failed."""
     with JobClient(running_state(state)) as client:
-        rows = client.execute("SHOW JOBS")[0]["rows"]
+        rows = client.execute("SHOW JOBS")[0].rows
     if json:
         print(json_text.dumps(rows, indent=1))
         return
@@ -97,15 +97,16 @@ def list_(state: State = None, json: Json = False) -> None:
 def show(name: Job, state: State = None, json: Json = False) -> None:
     """Show one job: its query, its plan, its latest result, and its error if it failed."""
     with JobClient(running_state(state)) as client:
-        plan = client.execute(f"EXPLAIN JOB {name}")[0]["says"]
-        job = next(row for row in client.execute("SHOW JOBS")[0]["rows"] if row["job"] == name)
+        plan = client.execute(f"EXPLAIN JOB {name}")[0].message
+        job = next(row for row in client.execute("SHOW JOBS")[0].rows if row["job"] == name)
         try:
-            answer = client.ask(name)
+            result = client.ask(name)
         except UserError as error:
             if error.condition != "RESULTS_NOT_KEPT":  # an output of the engine's app
                 raise
-            answer = None
+            result = None
     if json:
+        answer = None if result is None else result.to_json()
         print(json_text.dumps({**job, "plan": plan, "answer": answer}, indent=1))
         return
     console = Console(highlight=False)
@@ -113,8 +114,8 @@ def show(name: Job, state: State = None, json: Json = False) -> None:
         if job.get(what):
             console.print(f"{what}: {job[what]}", markup=False, soft_wrap=True)
     console.print(plan, markup=False, soft_wrap=True)
-    if answer is not None:
-        console.print(f"latest result: {len(answer['rows'])} rows, of epoch {answer['epoch']}")
+    if result is not None:
+        console.print(f"latest result: {len(result.rows)} rows, of epoch {result.epoch}")
 
 
 @jobs_app.command()
@@ -184,13 +185,13 @@ def ask(
         if about is not None:
             print(json_text.dumps(client.route(name, _parse_message(about)), indent=1, default=str))
             return
-        answer = client.ask(name)
+        result = client.ask(name)
     if json:
-        print(json_text.dumps(answer))
-    elif answer is None:
+        print(json_text.dumps(None if result is None else result.to_json()))
+    elif result is None:
         Console(highlight=False).print(f"{name} has no result yet")
     else:
-        _table(answer["columns"], answer["rows"], title=f"{name}, epoch {answer['epoch']}")
+        _table(result.columns, result.rows, title=f"{name}, epoch {result.epoch}")
 
 
 def _parse_message(text: str) -> Any:
@@ -206,14 +207,14 @@ def _parse_message(text: str) -> Any:
 
 def _execute(state: Path | None, sql: str) -> None:
     with JobClient(running_state(state)) as client:
-        for answer in client.execute(sql):
-            print(answer["says"])
+        for reply in client.execute(sql):
+            print(reply.message)
 
 
 def _submit(state: Path | None, request: str, file: Path, **more: Any) -> None:
     with JobClient(running_state(state)) as client:
-        for answer in client.submit(request, file, **more):
-            print(answer["says"])
+        for reply in client.submit(request, file, **more):
+            print(reply.message)
 
 
 def _check_source(text: str | None, source: str | None) -> str:

@@ -87,7 +87,7 @@ def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explai
     """Print the plan of a query, without running it."""
     if state is not None:
         with JobClient(state) as client:
-            print(client.execute(statement.text)[0]["says"])
+            print(client.execute(statement.text)[0].message)
         return
     defining = [
         replace(one, statements=[s for s in one.statements if not isinstance(s, Select)]) for one in scripts
@@ -99,7 +99,7 @@ def _print_plan(state: Path | None, scripts: Sequence[Script], statement: Explai
 def _print_report(report: EpochReport) -> None:
     if "query" in report.rows:
         rows = report.rows["query"]
-        _print({"columns": rows.columns, "rows": rows.rows()})
+        _print(rows.columns, rows.rows())
 
 
 def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
@@ -111,9 +111,9 @@ def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
         epoch = 0
         try:
             while end is None or time.monotonic() < end:
-                for answer in client.since(name, epoch):
-                    epoch = answer["epoch"] + 1
-                    _print(answer)
+                for result in client.since(name, epoch):
+                    epoch = result.epoch + 1
+                    _print(result.columns, result.rows)
                 time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             pass
@@ -121,7 +121,7 @@ def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
             client.execute(f"DROP JOB {name}")
 
 
-def _print(answer: dict[str, Any]) -> None:
-    for row in answer["rows"]:
-        cells = dict(zip(answer["columns"], row, strict=True))
+def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
         print(json_text.dumps(cells, ensure_ascii=False, default=str), flush=True)

@@ -16,6 +16,7 @@ from penstock.cli.ha import status as unit_status
 from penstock.cli.jobs import State as RunningState
 from penstock.cli.unit_tables import describe_count, job_lines
 from penstock.engine.job_client import running_state
+from penstock.epoch.recovery import JobRecovery
 from penstock.formatting import clock, seconds, size, sparkline
 from penstock.server.status_client import request_status
 from penstock.state.directory import SHARED
@@ -87,7 +88,8 @@ def draw_status(status: dict[str, Any], width: int = 80) -> RenderableType:
         parts += [_describe_epochs(status), Text(""), _stages(status, places), Text(""), _executors(status)]
     if "recovery" in status:
         parts.append(Text(_describe_recovery(status["recovery"]), style="dim"))
-        parts += [Text(f"  {line}", style="dim") for line in job_lines(status["recovery"].get("jobs", {}))]
+        jobs = {name: JobRecovery.from_json(one) for name, one in status["recovery"]["jobs"].items()}
+        parts += [Text(f"  {line}", style="dim") for line in job_lines(jobs)]
     if "elastic" in status:
         parts += [Text(""), _decisions(status["elastic"])]
     return Group(*parts)

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.epoch.recovery import JobRecovery
 from penstock.formatting import size
 
 #: counts of what a recovery lost or repeated, in words
@@ -145,16 +146,17 @@ def _describe_outcomes(unit: dict[str, Any]) -> list[Text]:
         if one["outcome"]:
             counts = ", ".join(f"{describe_count(n)} {value:,.0f}" for n, value in one["outcome"].items())
             lines.append(Text(f"generation {one['generation']} ({one['semantics']}): {counts}"))
-            lines += [Text(f"  {line}") for line in job_lines(one.get("jobs", {}))]
+            jobs = {name: JobRecovery.from_json(body) for name, body in one.get("jobs", {}).items()}
+            lines += [Text(f"  {line}") for line in job_lines(jobs)]
     return lines
 
 
-def job_lines(jobs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def job_lines(jobs: Mapping[str, JobRecovery]) -> list[str]:
     """What each job lost or repeated, a line each."""
     lines = []
     for name, one in list(jobs.items())[:_SHOWN_JOBS]:
-        counts = (f"{describe_count(n)} {value:,.0f}" for n, value in one.items() if n != "semantics")
-        lines.append(f"{name} ({one['semantics']}): {', '.join(counts)}")
+        counts = (f"{describe_count(n)} {value:,.0f}" for n, value in one.counts().items())
+        lines.append(f"{name} ({one.semantics}): {', '.join(counts)}")
     if len(jobs) > _SHOWN_JOBS:
         lines.append(f"and {len(jobs) - _SHOWN_JOBS:,} more jobs")
     return lines

@@ -21,7 +21,7 @@ from typing import Protocol
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.map_changes import MapChanges
 from penstock.engine.scaling_history import ScalingHistory
-from penstock.epoch.stage_maps import maps_by_stage
+from penstock.query.physical import maps_by_stage
 from penstock.scaling.loop import Loop
 from penstock.scaling.manager import Manager
 from penstock.scaling.measurements import VACANT

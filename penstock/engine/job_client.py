@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.engine.job_server import socket_of, sockets_of
+from penstock.catalogue.command import Reply
+from penstock.engine.job_server import ResultRows, socket_of, sockets_of
 from penstock.epoch.message import error_from_json
 from penstock.errors import ExternalError, UserError
 
@@ -41,31 +42,28 @@ class JobClient:
         self._file.close()
         self._line.close()
 
-    def execute(self, sql: str) -> list[dict[str, Any]]:
-        """Execute statements; returns an answer for each."""
-        answers: list[dict[str, Any]] = self._request({"execute": sql})
-        return answers
+    def execute(self, sql: str) -> list[Reply]:
+        """Execute statements; returns a reply for each."""
+        return list(map(Reply.from_json, self._request({"execute": sql})))
 
-    def submit(self, request: str, file: Path, **more: Any) -> list[dict[str, Any]]:
-        """Create, alter or deploy jobs from a Python file, which the engine reads; returns an answer for each."""
+    def submit(self, request: str, file: Path, **more: Any) -> list[Reply]:
+        """Create, alter or deploy jobs from a Python file, which the engine reads; returns a reply for each."""
         # the engine may have another working directory
         facts = {"request": request, "file": str(file.absolute()), **more}
-        answers: list[dict[str, Any]] = self._request({"submit": facts})
-        return answers
+        return list(map(Reply.from_json, self._request({"submit": facts})))
 
-    def ask(self, job: str) -> dict[str, Any] | None:
-        """A job's latest answer."""
-        answer: dict[str, Any] | None = self._request({"ask": job})
-        return answer
+    def ask(self, job: str) -> ResultRows | None:
+        """A job's latest result; None before its first."""
+        result = self._request({"ask": job})
+        return None if result is None else ResultRows.from_json(result)
 
     def route(self, job: str, message: Any) -> Any:
         """What a job answers to a message."""
         return self._request({"route": [job, message]})
 
-    def since(self, job: str, epoch: int) -> list[dict[str, Any]]:
+    def since(self, job: str, epoch: int) -> list[ResultRows]:
         """A job's rows from an epoch on."""
-        answers: list[dict[str, Any]] = self._request({"since": [job, epoch]})
-        return answers
+        return list(map(ResultRows.from_json, self._request({"since": [job, epoch]})))
 
     def _request(self, request: dict[str, Any]) -> Any:
         self._file.write(json.dumps(request).encode() + b"\n")

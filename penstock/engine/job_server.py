@@ -14,6 +14,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,27 @@ if TYPE_CHECKING:
     from penstock.catalogue.results import JobResult
 
 _AT = "at-"
+
+
+@dataclass(frozen=True)
+class ResultRows:
+    """A job's rows of one epoch, as they travel over the socket: values that JSON has."""
+
+    epoch: int
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    @staticmethod
+    def of(result: JobResult) -> ResultRows:
+        """The rows of a result."""
+        return ResultRows(result.epoch, result.rows.columns, result.rows.rows())
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any]) -> ResultRows:
+        return ResultRows(body["epoch"], body["columns"], body["rows"])
 
 
 class JobServer:
@@ -59,23 +82,20 @@ class JobServer:
                     request, check = read_request(facts), bool(facts.get("check"))
                     return {"ok": [reply.to_json() for reply in self._jobs.submit(request, check=check)]}
                 case {"ask": str() as job}:
-                    answer = self._jobs.ask(job)
-                    return {"ok": None if answer is None else answer_to_json(answer)}
+                    result = self._jobs.ask(job)
+                    return {"ok": None if result is None else ResultRows.of(result).to_json()}
                 case {"route": [str() as job, message]}:
                     return {"ok": self._jobs.questions.send_message(job, message)}
                 case {"since": [str() as job, int() as epoch]}:
-                    return {"ok": [answer_to_json(answer) for answer in self._jobs.since(job, epoch)]}
+                    return {
+                        "ok": [ResultRows.of(result).to_json() for result in self._jobs.since(job, epoch)]
+                    }
             raise InternalError("BAD_REQUEST", "the engine does not know this request")
         except PenstockError as error:
             return {"error": error_to_json(error)}
         except Exception as failure:
             unexpected = InternalError("BAD_REQUEST", f"{type(failure).__name__}: {failure}")
             return {"error": error_to_json(unexpected)}
-
-
-def answer_to_json(answer: JobResult) -> dict[str, Any]:
-    """A result as JSON."""
-    return {"epoch": answer.epoch, "columns": answer.rows.columns, "rows": answer.rows.rows()}
 
 
 def coordinator_socket(state: Path, name: str) -> str:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import Protocol
-from penstock.epoch.stage_maps import maps_by_stage
-from penstock.query.physical import Plan
+from penstock.query.physical import Plan, maps_by_stage
 from penstock.scaling.measurements import VACANT
 from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
 from penstock.state.buckets import assign_evenly

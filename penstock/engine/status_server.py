@@ -116,9 +116,9 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
         facts["recovery"] = {
             "semantics": str(recovery.semantics),
             "over": recovery.is_over,
-            **recovery.outcome(),
+            **recovery.counts(),
         }
-        facts["recovery"]["jobs"] = recovery.by_job(SHOWN_JOBS)
+        facts["recovery"]["jobs"] = {name: one.to_json() for name, one in recovery.by_job(SHOWN_JOBS).items()}
     if latest is not None:
         facts |= snapshot_facts(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
     if engine.elasticity is not None:

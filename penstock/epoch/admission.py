@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.catalogue.program import Program
-from penstock.epoch.emission_limit import (
+from penstock.epoch.kill_points import reached
+from penstock.epoch.rate_control import (
     LEAST_MEASURED_ROWS,
+    LEAST_READING,
     EmissionLimit,
     PendingEmissions,
+    RateControl,
     WatermarkStep,
+    split_budget,
 )
-from penstock.epoch.kill_points import reached
-from penstock.epoch.rate_control import LEAST_READING, RateControl, split_budget
 from penstock.logs.contract import Log, Partition
 from penstock.query.physical import ScanPlan
 from penstock.state.epoch_record import Offset

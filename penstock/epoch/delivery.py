@@ -1,4 +1,4 @@
-"""Delivers an epoch's rows to the sinks, or holds them back while another engine delivers them.
+"""Decides which of an epoch's rows the sinks receive, and delivers them, or holds them back while another engine does.
 
 Dead letters, late events and skipped spans go to files in a directory of the engine or of its HA unit.
 
@@ -11,17 +11,59 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
+from penstock.epoch.recovery import RecoveryActions
 from penstock.errors import ExternalError
 from penstock.query.physical import Plan
 from penstock.sinks.files import JsonLines
+from penstock.state.manifest import Manifest
 
 #: how often an epoch is delivered again under another generation, when the leader has changed meanwhile
 _ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class DeliveryPlan:
+    """What happens to an epoch's rows."""
+
+    to_sinks: Mapping[str, pl.DataFrame]
+    #: for questions, and for jobs that read them an epoch later
+    to_keep: Mapping[str, pl.DataFrame]
+    #: how many rows outputs would have had that skip the epoch
+    withheld_rows: Mapping[str, int]
+    #: whether sinks receive again what they have
+    redelivers: bool = False
+
+
+def plan_delivery(
+    rows: Mapping[str, pl.DataFrame],
+    actions: RecoveryActions,
+    plan: Plan,
+    skipped: frozenset[str],
+    already_delivered: bool,
+) -> DeliveryPlan:
+    """Decide what happens to an epoch's rows. `already_delivered`: the sinks are known to have them."""
+    delivered = actions.redelivered_outputs(plan) if already_delivered else frozenset(plan.outputs)
+    read = frozenset() if plan.jobs is None else plan.jobs.previous.keys()
+    return DeliveryPlan(
+        {name: frame for name, frame in rows.items() if name in delivered - skipped},
+        {name: frame for name, frame in rows.items() if name not in skipped or name in read},
+        {name: rows[name].height if name in rows else 0 for name in skipped},
+        redelivers=already_delivered and bool(delivered),
+    )
+
+
+def keep_last_results(before: Manifest, after: Manifest, skipped: frozenset[str]) -> Manifest:
+    """The state after an epoch, with the last results before it for outputs that skip it."""
+    if not skipped:
+        return after
+    results = {name: result for name, result in after.last_results.items() if name not in skipped}
+    results |= {name: result for name, result in before.last_results.items() if name in skipped}
+    return replace(after, last_results=results)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""An epoch after its stages: what the runner delivers and commits, and the report that follows from it."""
+"""An epoch after its stages: what the runner delivers and commits, and the report that follows from it.
+
+A *skipped partition* is an idle one that the others do not wait for. When it comes back, what it has from before may be
+late. The spans become rows of the side output; they are in the log as before, so whoever wants them reads them there.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,79 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
 
 from penstock.epoch.checkpoint import Checkpoints
+from penstock.epoch.delivery import DeliveryPlan
 from penstock.epoch.gather import EpochResult
 from penstock.epoch.migration import MigrationResult
-from penstock.epoch.recovery_actions import DeliveryPlan
 from penstock.epoch.report import EpochReport
-from penstock.epoch.skipped_partitions import late_starts, newly_skipped
+from penstock.epoch.scan import SIDE_OUTPUT_SCHEMA
 from penstock.epoch.task_work import list_tasks, sum_stage_work
 from penstock.query.physical import Plan
-from penstock.state.epoch_record import EpochRecord
+from penstock.state.epoch_record import EpochRecord, Offset
+
+#: the name in the state directory of the rows about skipped partitions
+LEAPED = "leaped"
+
+
+class SkippedSpan(NamedTuple):
+    """A partition that is skipped from an offset on; `end` is how far it was read when it came back."""
+
+    stream: str
+    partition: str
+    start: int
+    end: int | None = None
+
+
+def newly_skipped(start: Offset, end: Offset) -> list[SkippedSpan]:
+    """The idle partitions that an epoch is the first to skip."""
+    new = sorted(_skipped(end) - _skipped(start))
+    return [SkippedSpan(stream, partition, end.at[stream].get(partition, 0)) for stream, partition in new]
+
+
+def returned_spans(start: Offset, end: Offset) -> list[SkippedSpan]:
+    """The spans that an epoch reads of partitions that had been skipped."""
+    spans = []
+    for stream, partition in sorted(_skipped(start)):
+        before, after = (offset.at.get(stream, {}).get(partition, 0) for offset in (start, end))
+        if after > before:
+            spans.append(SkippedSpan(stream, partition, before, after))
+    return spans
+
+
+def late_starts(end: Offset) -> list[SkippedSpan]:
+    """The spans before the first offsets of new partitions: nobody reads them, only a copy that is away has them."""
+    return [
+        SkippedSpan(stream, partition, 0, end.starts[stream][partition])
+        for stream, partitions in sorted(end.started_late.items())
+        for partition in partitions
+    ]
+
+
+def _skipped(offset: Offset) -> set[tuple[str, str]]:
+    """Idle partitions of streams that have others which continue; where all are idle none is skipped."""
+    skipped = set()
+    for stream, idle in offset.idle.items():
+        active = offset.at.get(stream, {}).keys() - set(idle)
+        if active - set(offset.finished.get(stream, ())):
+            skipped |= {(stream, partition) for partition in idle}
+    return skipped
+
+
+def skipped_rows(start: Offset, end: Offset) -> pl.DataFrame | None:
+    """The spans that an epoch skips, or reads after they were skipped, as rows of the side output; None if none."""
+    # the texts are in files of state directories: they stay as they are
+    reasons = [(span, "silent: passed over") for span in newly_skipped(start, end)]
+    reasons += [(span, f"came back, with what lies before {span.end}") for span in returned_spans(start, end)]
+    reasons += [
+        (span, f"begun at {span.end}: what lies before is left out, which a copy may have that is away")
+        for span in late_starts(end)
+    ]
+    rows = [(span.stream, LEAPED, span.partition, span.start, reason, "") for span, reason in reasons]
+    return pl.DataFrame(rows, schema=SIDE_OUTPUT_SCHEMA, orient="row") if rows else None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from penstock.epoch.emission_limit import PendingEmissions, sum_pending
 from penstock.epoch.job_failures import JobsFailed
 from penstock.epoch.message import (
     Envelope,
@@ -30,13 +29,13 @@ from penstock.epoch.message import (
     Times,
     open_message,
 )
+from penstock.epoch.rate_control import PendingEmissions, sum_pending
 from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.edges import JOBS, EdgeTarget
 from penstock.query.physical import OutputPlan, Plan
-from penstock.query.steps import run_steps
+from penstock.query.steps import JOBS, EdgeTarget, run_steps
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.continuity import add_identities, drop_states_of_removed_jobs
 from penstock.state.ipc import from_stream, stream_bytes

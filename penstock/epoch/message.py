@@ -24,7 +24,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
-from penstock.query.edges import EdgeTarget
+from penstock.query.steps import EdgeTarget
 from penstock.state.collection import Changes
 from penstock.state.ipc import as_table, from_file, from_stream, stream_bytes, write_file
 from penstock.state.run import RunEntry

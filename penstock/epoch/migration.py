@@ -28,11 +28,12 @@ from penstock.epoch.migration_cost import (
     Choice,
     Circumstances,
     Estimate,
+    MigrationPlan,
     MigrationRules,
     Protocol,
     choose_protocol,
+    plan_migration,
 )
-from penstock.epoch.stage_maps import MigrationPlan, plan_migration
 from penstock.epoch.task import CacheFill, StateLocation
 from penstock.errors import UserError
 from penstock.operators.contract import FOREVER, NEVER

@@ -1,4 +1,4 @@
-"""Estimates what a migration costs by each protocol, and chooses one. Pure.
+"""Finds what a change of bucket maps migrates, estimates what that costs by each protocol, and chooses one. Pure.
 
 - `warm`: the new owner reads the runs while the old one continues; then the switch costs only what came meanwhile.
 - `recreate`: no state moves; the switch waits until the windows open now are over.
@@ -8,12 +8,91 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.errors import UserError
+from penstock.query.physical import Plan, maps_by_stage, stage_runs
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation, slice_buckets
+from penstock.state.manifest import Collections
+from penstock.state.run import Piece, RunEntry, piece_of
 
 Protocol = Literal["immediate", "warm", "recreate"]
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """What a change of maps migrates: buckets by family (named by its first stage), and for each place that gets some
+    the pieces of runs, with their bytes, that are read there now and were not before."""
+
+    buckets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    pieces: Mapping[ExecutorLocation | None, Mapping[Piece, int]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many buckets migrate."""
+        return sum(map(len, self.buckets.values()))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to read, over all places."""
+        return sum(sum(pieces.values()) for pieces in self.pieces.values())
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes to read at the place that has most to read."""
+        return max((sum(pieces.values()) for pieces in self.pieces.values()), default=0)
+
+
+def plan_migration(
+    plan: Plan, collections: Collections, before: BucketMaps, after: BucketMaps
+) -> MigrationPlan:
+    """What is elsewhere once `after` is in force instead of `before`."""
+    old, new = maps_by_stage(before, plan), maps_by_stage(after, plan)
+    buckets: dict[str, frozenset[int]] = {}
+    pieces: dict[ExecutorLocation | None, dict[Piece, int]] = {}
+    for family in plan.families:
+        old_owners, owners = old[family[0]], new[family[0]]
+        migrating = [
+            bucket
+            for bucket, (was, becomes) in enumerate(zip(old_owners, owners, strict=True))
+            if _migrates(before, was, after, becomes)
+        ]
+        if not migrating:
+            continue
+        buckets[family[0]] = frozenset(migrating)
+        entries = [entry for stage in family for entry in stage_runs(plan, collections, stage)]
+        for slice_ in {owners[bucket] for bucket in migrating}:
+            place = after.location_of(slice_)
+            held = _pieces_at(entries, before, old_owners, place)
+            wanted = pieces.setdefault(place, {})
+            for entry in entries:
+                owned = slice_buckets(owners, slice_)
+                piece, rows = piece_of(entry, owned), entry.rows_in(owned)
+                if rows and piece not in held and Piece(entry.name) not in held:
+                    share = 1.0 if piece.ranges is None else rows / entry.rows
+                    wanted[piece] = round(entry.bytes * share)
+    return MigrationPlan(buckets, pieces)
+
+
+def _pieces_at(
+    entries: Sequence[RunEntry], maps: BucketMaps, owners: BucketMap, place: ExecutorLocation | None
+) -> set[Piece]:
+    """The pieces of runs that are read at a place."""
+    slices = {slice_ for slice_ in owners if place is not None and maps.location_of(slice_) == place}
+    return {
+        piece_of(entry, owned)
+        for owned in (slice_buckets(owners, slice_) for slice_ in slices)
+        for entry in entries
+        if entry.rows_in(owned)
+    }
+
+
+def _migrates(before: BucketMaps, was: int, after: BucketMaps, becomes: int) -> bool:
+    """Whether a bucket's work goes to another executor or, where executors are not known, to another slice."""
+    place = after.location_of(becomes)
+    return was != becomes if place is None else before.location_of(was) != place
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ What happens depends on the recovery semantics:
     gap        epochs are skipped: the state stays that of the manifest, time continues from where it was
     amnesia    the same, and the state is lost too, unless it is in this engine's memory
 
-`recovery_actions` decides for each output; `RecoveryOutcome` counts what was lost or repeated.
+`RecoveryActions` decides for each output; `RecoveryOutcome` counts what was lost or repeated. State that outputs share
+follows the strictest of them: where all may lose events no epoch is repeated. Else all epochs are, and only the state
+that an output has for itself gets no events (`Plan.idle_outputs`).
 
 Guarantees:
 - Where every output loses the epochs, skipping them is one manifest, that of the last recorded epoch: a crash before or
@@ -23,15 +25,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.catalogue.program import Program
-from penstock.epoch.recovery_actions import RecoveryActions
 from penstock.epoch.report import EpochReport
-from penstock.ha.schemes import Semantics
-from penstock.query.physical import Plan
+from penstock.ha.schemes import SEMANTICS, Semantics, SemanticsFacts
+from penstock.query.physical import OutputPlan, Plan
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
@@ -43,12 +44,75 @@ RECOVERY_LOG = "recoveries.jsonl"
 _LOGGED_JOBS = 20
 
 
-@dataclass
-class OutputRecovery:
-    """What one recovery did to one output. The names of its counts are keys in files."""
+@dataclass(frozen=True)
+class RecoveryActions:
+    """The actions after one recovery. Without a recovery every output is precise."""
+
+    #: of outputs that declare none themselves
+    default: Semantics = Semantics.precise
+    #: the epochs up to this one are repeated, and these outputs skip them
+    last_epoch: int = -1
+    skipping: frozenset[str] = frozenset()
+    #: the state to start with, where it is not that of the last manifest
+    initial: Manifest | None = None
+    #: outputs that others need in some of these epochs: their state gets the events of all epochs
+    needed: frozenset[str] = frozenset()
+
+    def semantics_of(self, output: OutputPlan) -> Semantics:
+        """What a recovery may do to an output."""
+        return output.recovery or self.default
+
+    def all_skip(self, plans: Iterable[Plan]) -> bool:
+        """Whether no output of these plans needs the epochs to be repeated; nor a waiting job, whose state is part of
+        what stays as it was."""
+        semantics = {one for plan in plans for one in plan.recoveries.values()} or {None}
+        return all(self._facts(one).loses_events for one in semantics)
+
+    def all_reset(self, plan: Plan) -> bool:
+        """Whether all state may be lost: that of every output, and of every waiting job."""
+        return all(self._facts(one).loses_state for one in {None, *plan.recoveries.values()})
+
+    def skipped_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
+        """The outputs that skip an epoch: those that may lose events by the epoch's plan and by the last one."""
+        if epoch > self.last_epoch:
+            return frozenset()
+        return frozenset(
+            name
+            for name in self.skipping & plan.outputs.keys()
+            if self._facts(plan.outputs[name].recovery).loses_events
+        )
+
+    def redelivered_outputs(self, plan: Plan) -> frozenset[str]:
+        """The outputs whose sinks receive again what they have."""
+        outputs = plan.outputs.items()
+        return frozenset(n for n, one in outputs if SEMANTICS[self.semantics_of(one)].repeats_results)
+
+    def suspended_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
+        """The outputs whose own state gets no events in an epoch, and waiting jobs that keep none of it."""
+        skipped = self.skipped_outputs(epoch, plan)
+        if not skipped:
+            return skipped
+        waiting = {name for name, one in plan.waiting.items() if self._facts(one).loses_events}
+        return (skipped | waiting) - self.needed
+
+    def outputs_to_skip(self, plan: Plan) -> frozenset[str]:
+        """The outputs of a plan that lose events."""
+        outputs = plan.outputs.items()
+        return frozenset(name for name, output in outputs if self._facts(output.recovery).loses_events)
+
+    def outputs_to_reset(self, plan: Plan) -> frozenset[str]:
+        """The outputs and the waiting jobs of a plan that lose their state too."""
+        return frozenset(name for name, one in plan.recoveries.items() if self._facts(one).loses_state)
+
+    def _facts(self, declared: Semantics | None) -> SemanticsFacts:
+        return SEMANTICS[declared or self.default]
+
+
+@dataclass(frozen=True)
+class JobRecovery:
+    """What one recovery did to one job or output. The names of its counts are keys in files."""
 
     semantics: Semantics
-    streams: tuple[str, ...] = ()
     repeated_epochs: int = 0
     repeated_rows: int = 0
     #: epochs whose events it lost: its state has not seen them or, where it has none, they were not emitted
@@ -59,20 +123,31 @@ class OutputRecovery:
     lost_rows: int = 0
     lost_state_bytes: int = 0
 
-    def skip_epoch(
-        self, units: Mapping[str, int], *, is_suspended: bool, is_delivered: bool, rows: int = 0
-    ) -> None:
-        """Count an epoch that the output skips. `is_suspended`: its state skips it too."""
-        if is_suspended or not is_delivered:
-            self.lost_epochs += 1
-            self.lost_units += sum(units.get(stream, 0) for stream in self.streams)
-        if not is_delivered:
-            self.untold_epochs += 1
-            self.lost_rows += rows
+    def repeat_epoch(self, rows: int) -> JobRecovery:
+        """Count an epoch whose rows it delivered again."""
+        return replace(
+            self, repeated_epochs=self.repeated_epochs + 1, repeated_rows=self.repeated_rows + rows
+        )
 
-    def outcome(self) -> dict[str, int]:
+    def skip_epoch(self, units: int, *, is_suspended: bool, is_delivered: bool, rows: int = 0) -> JobRecovery:
+        """Count an epoch that it skips. `is_suspended`: its state skips the epoch too."""
+        after = self
+        if is_suspended or not is_delivered:
+            after = replace(after, lost_epochs=after.lost_epochs + 1, lost_units=after.lost_units + units)
+        if not is_delivered:
+            after = replace(after, untold_epochs=after.untold_epochs + 1, lost_rows=after.lost_rows + rows)
+        return after
+
+    def counts(self) -> dict[str, int]:
         """The counts that are not 0."""
-        return {name: n for name, n in vars(self).items() if name not in ("semantics", "streams") and n}
+        return {name: n for name, n in vars(self).items() if name != "semantics" and n}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"semantics": str(self.semantics), **self.counts()}
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any]) -> JobRecovery:
+        return JobRecovery(**{**body, "semantics": Semantics(body["semantics"])})
 
 
 @dataclass
@@ -96,9 +171,10 @@ class RecoveryOutcome:
     #: outputs that lost something, where others lost nothing
     lost_jobs: int = 0
     is_over: bool = False
-    #: the actions for later epochs, and the outcome for each output
+    #: the actions for later epochs; and for each output what was done to it, and the streams it reads
     actions: RecoveryActions = field(default_factory=RecoveryActions)
-    jobs: dict[str, OutputRecovery] = field(default_factory=dict)
+    jobs: dict[str, JobRecovery] = field(default_factory=dict)
+    streams: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: of every epoch after the durable one, what the logs have for it, by stream
     units: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
@@ -123,19 +199,23 @@ class RecoveryOutcome:
     def _count_jobs(self, report: EpochReport) -> None:
         for name, rows in report.repeated_rows.items():
             if name in self.jobs:
-                self.jobs[name].repeated_epochs += 1
-                self.jobs[name].repeated_rows += rows
+                self.jobs[name] = self.jobs[name].repeat_epoch(rows)
         for name, rows in report.withheld_rows.items():
             if name in self.jobs:
-                self.jobs[name].skip_epoch(
-                    self.units.get(report.epoch, {}),
+                self.jobs[name] = self.jobs[name].skip_epoch(
+                    self.units_for(name, report.epoch),
                     is_suspended=name in report.suspended,
                     is_delivered=report.already_delivered,
                     rows=rows,
                 )
         self.lost_jobs = sum(bool(one.lost_epochs or one.lost_state_bytes) for one in self.jobs.values())
 
-    def outcome(self) -> dict[str, float]:
+    def units_for(self, job: str, epoch: int) -> int:
+        """What the logs of a job's streams have for an epoch."""
+        units = self.units.get(epoch, {})
+        return sum(units.get(stream, 0) for stream in self.streams[job])
+
+    def counts(self) -> dict[str, int]:
         """The counts that are not 0; none where there was nothing to recover."""
         if not self.has_epochs:
             return {}
@@ -145,21 +225,20 @@ class RecoveryOutcome:
             if name.startswith(("replayed", "repeated", "lost")) and value
         }
 
-    def by_job(self, most: int | None = None) -> dict[str, dict[str, Any]]:
-        """The outcome for each output that lost or repeated something, or for so many of them."""
-        affected = {name: one for name, one in self.jobs.items() if one.outcome()} if self.has_epochs else {}
-        return {
-            name: {"semantics": str(one.semantics), **one.outcome()}
-            for name, one in list(affected.items())[:most]
-        }
+    def by_job(self, most: int | None = None) -> dict[str, JobRecovery]:
+        """Each output that lost or repeated something, or so many of them."""
+        affected = [(name, one) for name, one in self.jobs.items() if one.counts()] if self.has_epochs else []
+        return dict(affected[:most])
 
     def append_to_log(self, state: StateDirectory) -> None:
         """Append a line to the state directory's recovery log. The log is for people, and may be lost."""
-        line = {"at": round(time.time(), 3), "semantics": str(self.semantics), **self.outcome()}
+        line = {"at": round(time.time(), 3), "semantics": str(self.semantics), **self.counts()}
         line |= {"durable_epoch": self.durable_epoch, "recorded_epoch": self.recorded_epoch}
-        if jobs := self.by_job():
+        jobs = {name: one.to_json() for name, one in self.by_job().items()}
+        if jobs:
             line["jobs"] = jobs
-        _LOG.info("recovered", extra={"facts": {**line, "jobs": self.by_job(_LOGGED_JOBS)}})
+        logged_jobs = dict(list(jobs.items())[:_LOGGED_JOBS])
+        _LOG.info("recovered", extra={"facts": {**line, "jobs": logged_jobs}})
         with open(state.path / RECOVERY_LOG, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -196,8 +275,9 @@ class _Recovery:
             # a later record shows that the sinks have the epoch
             is_delivered = record.checkpoint_interval is not None and epoch < last
             for name, one in outcome.jobs.items():
-                one.skip_epoch(
-                    outcome.units[epoch], is_suspended=name in with_state, is_delivered=is_delivered
+                units, is_suspended = outcome.units_for(name, epoch), name in with_state
+                outcome.jobs[name] = one.skip_epoch(
+                    units, is_suspended=is_suspended, is_delivered=is_delivered
                 )
         if outcome.actions.all_reset(self.last_plan) and not at_hand:
             outcome.lost_state_bytes = before.state_bytes()
@@ -217,7 +297,7 @@ class _Recovery:
         commands = self.records[last].commands
         reset, bytes_lost = self.program.epochs.drop_state(commands, self.last_plan, own, manifest)
         for name, size in bytes_lost.items():
-            self.outcome.jobs[name].lost_state_bytes = size
+            self.outcome.jobs[name] = replace(self.outcome.jobs[name], lost_state_bytes=size)
         return reset
 
     def add_needed(self, actions: RecoveryActions) -> RecoveryActions:
@@ -247,9 +327,9 @@ def recover(
     last_plan = plans.get(last_epoch) or program.epochs.plan(program.commands)
     outcome.units = {epoch: _units_of(record) for epoch, record in records.items()}
     outcome.jobs = {
-        name: OutputRecovery(outcome.actions.semantics_of(output), output.streams)
-        for name, output in last_plan.outputs.items()
+        name: JobRecovery(outcome.actions.semantics_of(output)) for name, output in last_plan.outputs.items()
     }
+    outcome.streams = {name: output.streams for name, output in last_plan.outputs.items()}
     recovery = _Recovery(program, outcome, before, records, plans, last_plan)
     skipping = outcome.actions.outputs_to_skip(last_plan)
     if outcome.actions.all_skip([*plans.values(), last_plan]):

@@ -10,8 +10,8 @@ from functools import cached_property
 
 import polars as pl
 
-from penstock.epoch.emission_limit import PendingEmissions
 from penstock.epoch.migration import MigrationResult
+from penstock.epoch.rate_control import PendingEmissions
 from penstock.epoch.task_work import StageWork, TaskWork
 from penstock.metrics.epoch import REPLAY_SECONDS, EpochMetrics, StageMetrics
 from penstock.state.bucket_map import BucketMaps

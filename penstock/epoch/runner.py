@@ -25,26 +25,21 @@ import polars as pl
 
 from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint import Checkpoints
-from penstock.epoch.delivery import Delivery
-from penstock.epoch.execution import Execution
+from penstock.epoch.delivery import Delivery, keep_last_results, plan_delivery
+from penstock.epoch.execution import Execution, skipped_rows
 from penstock.epoch.gather import EpochResult, gather_epoch
 from penstock.epoch.job_failures import JobsFailed, JobShares
 from penstock.epoch.kill_points import reached
 from penstock.epoch.migration import MapChange, MigrationResult, Migrations
 from penstock.epoch.migration_cost import MigrationRules
-from penstock.epoch.recovery_actions import (
-    RecoveryActions,
-    keep_last_results,
-    plan_delivery,
-)
+from penstock.epoch.recovery import RecoveryActions
 from penstock.epoch.rehearsal import rehearsal_task, smallest_spans
 from penstock.epoch.report import EpochReport
-from penstock.epoch.skipped_partitions import skipped_rows
 from penstock.epoch.stages import Stages, share_spans
 from penstock.epoch.task import EpochTask, StateLocation
-from penstock.epoch.watermark import add_partitions
 from penstock.errors import InternalError
 from penstock.logs.contract import Span
+from penstock.operators.watermark import add_partitions
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache

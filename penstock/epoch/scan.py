@@ -15,10 +15,9 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import ROW
-from penstock.epoch.executor_identity import current_executor, measure_memory
 from penstock.epoch.job_failures import JobFailures
 from penstock.epoch.message import ScanReport, SideOutput, Times
-from penstock.epoch.task import EpochTask, route_rows
+from penstock.epoch.task import EpochTask, current_executor, measure_memory, route_rows
 from penstock.epoch.template_groups import (
     JobRows,
     apply_job_steps,
@@ -30,9 +29,9 @@ from penstock.epoch.template_groups import (
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
-from penstock.operators.lateness import classify_events
-from penstock.query.edges import Edge, EdgeSource
+from penstock.operators.watermark import classify_events
 from penstock.query.physical import ScanPlan
+from penstock.query.steps import Edge, EdgeSource
 from penstock.state.ipc import from_stream
 
 #: how many dead letters and late events of a chunk are kept word for word; all are counted

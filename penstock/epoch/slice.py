@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from penstock.epoch.emission_limit import nearest_instants
-from penstock.epoch.executor_identity import current_executor, measure_memory
 from penstock.epoch.job_failures import JobFailures
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import (
@@ -26,7 +24,15 @@ from penstock.epoch.message import (
     SliceWork,
     Times,
 )
-from penstock.epoch.task import EpochTask, add_hash, open_run_store, route_rows
+from penstock.epoch.rate_control import nearest_instants
+from penstock.epoch.task import (
+    EpochTask,
+    add_hash,
+    current_executor,
+    measure_memory,
+    open_run_store,
+    route_rows,
+)
 from penstock.epoch.task_work import count_rows
 from penstock.epoch.template_groups import (
     JobRows,
@@ -40,9 +46,8 @@ from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, 
 from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.physical import Stage
-from penstock.query.steps import locate_error, run_steps
+from penstock.query.steps import Edge, EdgeSource, EdgeTarget, locate_error, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.continuity import output_state_id

@@ -16,14 +16,13 @@ from typing import Protocol, TypeVar
 
 import cloudpickle
 
-from penstock.epoch.executor_identity import running_as
 from penstock.epoch.gather import FAN_IN, merge_messages
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import EpochError
 from penstock.epoch.rehearsal import rehearsal_shares, rehearse_scan, rehearse_slice
 from penstock.epoch.scan import run_scan
 from penstock.epoch.slice import run_slice
-from penstock.epoch.task import CacheFill, EpochTask, StateLocation, fill_cache
+from penstock.epoch.task import CacheFill, EpochTask, StateLocation, fill_cache, running_as
 from penstock.errors import PenstockError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan

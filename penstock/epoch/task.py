@@ -1,14 +1,16 @@
-"""Defines what every task of an epoch knows, and routes rows to the slices that own their buckets.
+"""Defines what every task of an epoch knows, its executor too, and routes rows to the slices that own their buckets.
 
 An `EpochTask` has the driver's decisions for one epoch, frozen. Scan tasks and slice tasks receive the same one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +18,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.epoch.executor_identity import current_executor
 from penstock.epoch.message import Rows
-from penstock.epoch.stage_maps import maps_by_stage, slice_buckets
-from penstock.epoch.watermark import advance_watermark, skip_idle_streams
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import closing_batches
-from penstock.query.edges import Edge
-from penstock.query.physical import Plan
-from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
+from penstock.operators.watermark import advance_watermark, skip_idle_streams
+from penstock.query.physical import Plan, maps_by_stage
+from penstock.query.steps import Edge
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation, slice_buckets
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
@@ -231,3 +231,64 @@ def fill_cache(location: StateLocation, place: ExecutorLocation, pieces: Sequenc
             continue
         filled.append(piece)
     return CacheFill(place, current_executor().executor, tuple(filled), read, time.perf_counter() - started)
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: set where one process simulates the tasks of several executors
+_SIMULATED: ContextVar[str | None] = ContextVar("executor", default=None)
+#: process number: bytes that are its own, and bytes that other processes may have mapped too
+Memory = dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class ExecutorIdentity:
+    """An executor's number and its process. Of tasks that run in the driver: `driver`, and this process.
+
+    Spark does not give a Python worker the number of its executor. But the worker's ancestors are the executor's Java
+    process, whose command line has the number wherever Spark started it (standalone, YARN, Kubernetes).
+    """
+
+    executor: str
+    pid: int
+
+
+def current_executor() -> ExecutorIdentity:
+    """The executor that this task runs on."""
+    simulated = _SIMULATED.get()
+    return _find_executor() if simulated is None else ExecutorIdentity(simulated, os.getpid())
+
+
+def measure_memory() -> Memory:
+    """The memory of this process and of the executor's Java process above it; empty where the system has no /proc."""
+    pids = {os.getpid(), current_executor().pid}
+    return {pid: memory for pid in pids if (memory := _process_memory(pid)) is not None}
+
+
+def _process_memory(pid: int) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            resident, shared = map(int, file.read().split()[1:3])
+        return (resident - shared) * _PAGE, shared * _PAGE
+    return None
+
+
+@contextlib.contextmanager
+def running_as(executor: str | None) -> Iterator[None]:
+    """Simulate that the tasks of this thread run on an executor; with None they run where they do."""
+    token = _SIMULATED.set(executor)
+    try:
+        yield
+    finally:
+        _SIMULATED.reset(token)
+
+
+@functools.cache
+def _find_executor() -> ExecutorIdentity:
+    pid = os.getpid()
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for _ in range(8):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            if "--executor-id" in words:
+                return ExecutorIdentity(words[words.index("--executor-id") + 1], pid)
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return ExecutorIdentity("driver", os.getpid())

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.epoch.message import ScanReport, SliceReport, SliceWork, TaskReport
-from penstock.epoch.stage_maps import bucket_bytes, maps_by_stage, stage_runs
-from penstock.query.physical import Plan, Stage
+from penstock.query.physical import Plan, Stage, maps_by_stage, stage_runs
 from penstock.state.bucket_map import BucketMap, BucketMaps
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.manifest import Collections
@@ -127,3 +126,13 @@ def sum_stage_work(
             _runs=partial(stage_runs, plan, after, stage),
         )
     return work
+
+
+def bucket_bytes(entries: Iterable[RunEntry], buckets: int) -> tuple[int, ...]:
+    """About how many bytes of state each bucket has: its share of the rows of every run."""
+    sums = [0.0] * buckets
+    for entry in entries:
+        row_bytes = entry.bytes / max(entry.rows, 1)
+        for bucket, (_, count) in entry.sections.items():
+            sums[bucket] += row_bytes * count
+    return tuple(round(size) for size in sums)

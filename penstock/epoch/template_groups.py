@@ -19,10 +19,9 @@ from penstock.errors import PenstockError
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import PaneOperator
-from penstock.query.edges import JOBS, Edge, EdgeSource
 from penstock.query.jobs_plan import GroupMember, TemplateGroup
 from penstock.query.select_events import select_events
-from penstock.query.steps import run_steps, run_steps_lazily
+from penstock.query.steps import JOBS, Edge, EdgeSource, run_steps, run_steps_lazily
 from penstock.state.buckets import HASH
 
 

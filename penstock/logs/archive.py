@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.logs.lines import HEAD_BYTES, PREFIX_BYTES, line_crc, pread
+from penstock.logs.textfile import HEAD_BYTES, PREFIX_BYTES, line_crc, pread
 
 _PIECE = 64 << 10
 _MOST = 4 << 20

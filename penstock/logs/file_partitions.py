@@ -23,14 +23,15 @@ from dataclasses import dataclass
 
 from penstock.errors import ExternalError
 from penstock.logs import archive as gz
-from penstock.logs.lines import PREFIX_BYTES, pread
 from penstock.logs.textfile import (
+    PREFIX_BYTES,
     Inode,
     TextFile,
     find_path,
     inspect_file,
     open_text,
     parse_inode,
+    pread,
     stat_regular_file,
     unreadable_error,
 )

@@ -21,8 +21,17 @@ from penstock.errors import ExternalError, UserError
 from penstock.logs import archive as gz
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.file_partitions import FilePartitions, Location
-from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
-from penstock.logs.textfile import find_path, open_text, parse_inode, stat_regular_file, unreadable_error
+from penstock.logs.textfile import (
+    HEAD_BYTES,
+    boundary_near,
+    find_path,
+    line_crc,
+    open_text,
+    parse_inode,
+    pread,
+    stat_regular_file,
+    unreadable_error,
+)
 
 
 class FileLog(Log):

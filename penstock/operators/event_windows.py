@@ -17,8 +17,7 @@ from penstock.operators.functions import AggregateFunction
 from penstock.operators.panes import describe_aggregation, partial_columns
 from penstock.operators.strict import StrictOperator
 from penstock.operators.time_windows import to_datetime
-from penstock.state.buckets import HASH
-from penstock.state.row_order import expand_row_ranges
+from penstock.state.buckets import HASH, expand_row_ranges
 
 #: event time of the first event of a window, or of a part of it (Int64)
 START = "_start"

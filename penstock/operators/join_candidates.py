@@ -15,8 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.contract import TIME
-from penstock.state.buckets import HASH
-from penstock.state.row_order import expand_row_ranges, order_by_hash_and_time
+from penstock.state.buckets import HASH, expand_row_ranges, order_by_hash_and_time
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 

@@ -22,8 +22,7 @@ from penstock.operators.functions import AggregateFunction, add_sequence
 from penstock.operators.key_codes import CODE, EncodedColumn, KeyDictionary
 from penstock.operators.strict import Ordered, group_by_key
 from penstock.operators.time_windows import Panes
-from penstock.state.buckets import HASH, combine_hashes, with_hash
-from penstock.state.row_order import expand_row_ranges
+from penstock.state.buckets import HASH, combine_hashes, expand_row_ranges, with_hash
 
 #: the instant that names a pane: its start, or its end where a pane is the window of a job (Int64)
 PANE = "_pane"

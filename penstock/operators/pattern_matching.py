@@ -14,7 +14,7 @@ import polars as pl
 
 from penstock.operators.pattern_steps import PatternStage
 from penstock.operators.timeline import Ints, Timeline, mark_chain
-from penstock.state.row_order import expand_row_ranges
+from penstock.state.buckets import expand_row_ranges
 
 Bools = npt.NDArray[np.bool_]
 

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.duration import spelled
-from penstock.state.buckets import HASH
-from penstock.state.row_order import expand_row_ranges
+from penstock.state.buckets import HASH, expand_row_ranges
 
 Instants = npt.NDArray[np.int64]
 

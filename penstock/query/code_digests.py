@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.query.describe_code import PYTHON, ClassOnly, CodeDigests
-from penstock.query.edges import Edge
 from penstock.query.logical import StreamDefinition
 from penstock.query.physical import Plan
-from penstock.query.steps import FilterStep, FunctionStep, MapStep, MergedStep, Step
+from penstock.query.steps import Edge, FilterStep, FunctionStep, MapStep, MergedStep, Step
 
 
 def digest_plan(plan: Plan) -> dict[str, str]:

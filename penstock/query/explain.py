@@ -17,9 +17,18 @@ from penstock.operators.routing import Grid
 from penstock.origin import Origin
 from penstock.query import logical
 from penstock.query.compile import compile_forms
-from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import Plan, Stage
-from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
+from penstock.query.steps import (
+    Edge,
+    EdgeSource,
+    ExplodeStep,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    MergedStep,
+    Step,
+)
 
 #: the forms, each compiled from the one before
 FORMS = ("as written", "logical", "optimised", "stages", "spark stages")

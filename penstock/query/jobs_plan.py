@@ -18,9 +18,8 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.job_windows import JOB
-from penstock.query.edges import EdgeSource
 from penstock.query.pane_totals import PaneOf
-from penstock.query.steps import MapStep, Step
+from penstock.query.steps import EdgeSource, MapStep, Step
 
 #: a column of a source, and the type it is cast to, if any
 PlainColumn = tuple[str, pl.DataType | None]

@@ -16,10 +16,12 @@ from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
 from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
 from penstock.query.steps import (
+    Edge,
+    EdgeSource,
+    EdgeTarget,
     ExplodeStep,
     FilterStep,
     FunctionStep,

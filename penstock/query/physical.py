@@ -7,7 +7,7 @@ and one round of slice tasks, which all stages of that level share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,12 +23,14 @@ from penstock.operators.job_windows import JobAggregation
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
 from penstock.origin import Origin
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.jobs_plan import JobsPlan
 from penstock.query.logical import StreamDefinition
-from penstock.query.steps import Step
+from penstock.query.steps import Edge, EdgeSource, EdgeTarget, Step
 from penstock.sinks.contract import Sink
+from penstock.state.bucket_map import BucketMap, BucketMaps
 from penstock.state.continuity import Identities, output_state_id
+from penstock.state.manifest import Collections
+from penstock.state.run import RunEntry
 
 
 @dataclass(frozen=True)
@@ -220,3 +222,25 @@ def _emits_whole_results(operator: Operator) -> bool:
     if isinstance(operator, GroupTop):  # one that emits changes emits some groups only
         return not operator.top.changes_only
     return isinstance(operator, Aggregation | JobAggregation)
+
+
+def maps_by_stage(maps: BucketMaps, plan: Plan) -> dict[str, BucketMap]:
+    """The map of every stage: that of the first of its family which has one."""
+    return {
+        stage: owners
+        for family in plan.families
+        for owners in [next((maps.operators[s] for s in family if s in maps.operators), maps.default)]
+        for stage in family
+    }
+
+
+def stage_runs(plan: Plan, collections: Collections, stage: str) -> Iterator[RunEntry]:
+    """The runs of a stage's state: its own, and those of the rankings of its results."""
+    owners = [stage]
+    for edge in plan.edges_from(EdgeSource("stage", stage)):
+        output = edge.target.output
+        if output is not None and plan.outputs[output].top is not None:
+            owners.append(output_state_id(output))
+    for owner in owners:
+        for entries in collections.get(owner, {}).values():
+            yield from entries

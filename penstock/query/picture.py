@@ -9,9 +9,9 @@ import textwrap
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import describe_step
 from penstock.query.physical import Plan, Stage
+from penstock.query.steps import Edge, EdgeSource, EdgeTarget
 
 WIDE, GAP, MARGIN, LINE = 270, 190, 24, 17
 _KINDS = {

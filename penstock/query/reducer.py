@@ -16,8 +16,8 @@ from penstock.decode.contract import ROW
 from penstock.decode.partials import AT, CUT, MARK, pack_column
 from penstock.logs.contract import Chunk
 from penstock.operators.contract import FOREVER, NEVER, PARTITION, SEQUENCE, TIME
-from penstock.operators.lateness import classify_events
 from penstock.operators.panes import partial_columns
+from penstock.operators.watermark import classify_events
 from penstock.query.reduction_plan import EVENT_TIME, NEWEST, Cut, Reduction
 
 _LINE = "line"

@@ -25,9 +25,8 @@ from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.user import User
 from penstock.operators.panes import PaneOperator, partial_columns
 from penstock.query import logical
-from penstock.query.edges import EdgeSource
 from penstock.query.lower import lower_app
-from penstock.query.steps import Step
+from penstock.query.steps import EdgeSource, Step
 
 #: the newest event time in a partial result, as a column of events and as one of its parts
 EVENT_TIME = "_event_time"

@@ -1,13 +1,16 @@
-"""Stateless steps: what each does to a frame, and how several are applied.
+"""Stateless steps: what each does to a frame, and how several are applied; and the edges of a plan, which they are on.
 
-On failure: the error names the line of the user's program that declared the step.
+`EdgeSource` and `EdgeTarget` are frozen and small, as they are keys and travel in messages. Their `str` is for people,
+and part of the identity of a state, which is persisted; nothing parses it.
+
+On failure of a step: the error names the line of the user's program that declared the step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 import polars as pl
 
@@ -204,3 +207,70 @@ def _step_error(step: Step, failure: Exception, where: str) -> UserError:
         detail=f"while working on {where}",
         hint="Nothing is lost: fix it and start again with the same state directory; the epoch is repeated.",
     )
+
+
+SourceKind = Literal["scan", "late", "job", "previous", "selection", "stage"]
+TargetKind = Literal["stage", "output", "jobs"]
+
+
+@dataclass(frozen=True)
+class EdgeSource:
+    """Where rows come from: a stream (`scan`) or its late events (`late`), a job's rows of this epoch (`job`) or of the
+    one before (`previous`), the events that jobs select of a stream (`selection`), or a `stage`."""
+
+    kind: SourceKind
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.kind == "stage" else f"{self.kind}:{self.name}"
+
+    @property
+    def stage(self) -> str | None:
+        """The id of the stage, if it is one."""
+        return self.name if self.kind == "stage" else None
+
+
+@dataclass(frozen=True)
+class EdgeTarget:
+    """Where rows go: to a `stage`, to an `output`, or to the outputs of all `jobs` whose numbers are with the rows."""
+
+    kind: TargetKind
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"out:{self.name}" if self.kind == "output" else self.name or "jobs"
+
+    @property
+    def stage(self) -> str | None:
+        """The id of the stage, if it is one."""
+        return self.name if self.kind == "stage" else None
+
+    @property
+    def output(self) -> str | None:
+        """The name of the output, if it is one."""
+        return self.name if self.kind == "output" else None
+
+
+#: the outputs of jobs, whose numbers are in the rows
+JOBS = EdgeTarget("jobs")
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows on their way from a source to a `port` of a stage or to an output, through stateless steps.
+
+    `output` names the source's output, where a stage has several. `place` is the edge's position among those of its
+    port, if order matters there. `forward`: the rows stay in their slice, without an exchange. `reduce`: they are
+    merged before the exchange. `needed`: the columns the target reads (None: all).
+    """
+
+    id: int
+    source: EdgeSource
+    steps: tuple[Step, ...]
+    target: EdgeTarget
+    port: int = 0
+    output: str = ""
+    place: int | None = None
+    forward: bool = False
+    reduce: bool = False
+    needed: frozenset[str] | None = None

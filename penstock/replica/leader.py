@@ -88,8 +88,8 @@ class LeadershipStart:
             record.recoveries[-1],
             first_result_at=report.committed_at,
             first_epoch=report.epoch,
-            outcome=outcome.outcome(),
-            jobs=outcome.by_job(JOBS_KEPT),
+            outcome=outcome.counts(),
+            jobs={name: one.to_json() for name, one in outcome.by_job(JOBS_KEPT).items()},
         )
         figures = {}
         # an engine that was started after the failure could not detect it

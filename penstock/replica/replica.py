@@ -74,6 +74,8 @@ class Replica:
         #: whether it has started and is not warmed up yet
         self._is_cold = False
         self._priority = Priority()
+        #: the generation of the last leader whose code was compared with this engine's
+        self._checked_generation = -1
 
     def run(self) -> None:
         """Be an engine of the unit until the unit ends or releases this one."""
@@ -157,13 +159,15 @@ class Replica:
         report = self._membership.report
         report(phase="ready")
         standby = Standby(self._name, self._unit, self._program, self._settings, self._spark, report)
-        leases, copies = list[Lease](), CopyReporter(self._program(), self._unit.shared_records, report)
+        program = self._program()
+        leases, copies = list[Lease](), CopyReporter(program, self._unit.shared_records, report)
 
         def look() -> bool:
             if (lease := self._acquire_lease()) is not None:
                 leases.append(lease)
                 return True
             record = self._unit.record()
+            self._check_code(program.code, record)
             standby.look(record)
             copies.look()
             return self._is_dismissed(record)
@@ -172,6 +176,15 @@ class Replica:
             pass
         standby.complete()
         return leases[0] if leases else None
+
+    def _check_code(self, code: Mapping[str, str], record: UnitRecord) -> None:
+        """Compare this engine's code with that of each leader, once the leader has written it; raise if it differs."""
+        if record.generation == self._checked_generation or self._unit.primary(self._name) is None:
+            return
+        leaders = self._unit.shared_records.read_code(record.generation)
+        check_replica(code, leaders)
+        if leaders is not None:
+            self._checked_generation = record.generation
 
     # -- leading ---------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.planner import template_group_id
-from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import describe_step
 from penstock.query.physical import Plan
+from penstock.query.steps import Edge, EdgeSource, EdgeTarget
 from penstock.server.response_bodies import Graph, GraphEdge, GraphNode
 
 #: the longest text of a node or an edge

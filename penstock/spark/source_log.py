@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.logs.lines import boundary_near, last_boundary, next_boundary, pread
+from penstock.logs.textfile import boundary_near, last_boundary, next_boundary, pread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

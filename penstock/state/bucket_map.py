@@ -6,6 +6,7 @@ whose cache has the runs. Maps change between epochs only; each has a version, w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -106,3 +107,9 @@ class BucketMaps:
 def even_maps(buckets: int, slices: int, locations: Sequence[ExecutorLocation | None] = ()) -> BucketMaps:
     """The maps that assign the buckets of all operators evenly, adjacent ones together."""
     return BucketMaps(assign_evenly(buckets, min(slices, buckets)), locations=tuple(locations))
+
+
+@functools.lru_cache(maxsize=1024)
+def slice_buckets(owners: BucketMap, slice_: int) -> frozenset[int]:
+    """The buckets of a slice."""
+    return frozenset(bucket for bucket, owner in enumerate(owners) if owner == slice_)

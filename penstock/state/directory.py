@@ -3,8 +3,8 @@
     DIR/penstock.json     format, the query's fingerprint, what logs must remember, what was dropped
     DIR/engine.lock       held by the engine that writes
     DIR/generations/      of two engines that believe they may write, which one does (see `generation`)
-    DIR/epochs/           epoch records (see `record_store`)
-    DIR/manifests/        manifests (see `manifest_store`)
+    DIR/epochs/           epoch records (see `epoch_store`)
+    DIR/manifests/        manifests (see `epoch_store`)
     DIR/runs/             the runs that manifests name
     DIR/dead/, DIR/late/  dead letters and late events, by stream
     DIR/ha/               what the engines of an HA unit share
@@ -40,14 +40,12 @@ from penstock.state.continuity import (
     first_difference,
 )
 from penstock.state.epoch_record import Offset
-from penstock.state.format import FORMAT, refuse_newer
+from penstock.state.epoch_store import ManifestStore, RecordStore
 from penstock.state.generation import FencedDirectory
-from penstock.state.manifest_store import ManifestStore
-from penstock.state.record_store import RecordStore
 from penstock.state.run import epoch_of
 from penstock.state.run_file import unwritable_error
 from penstock.state.shared_records import SharedRecords
-from penstock.state.state_facts import DroppedStates, StateFacts
+from penstock.state.state_facts import FORMAT, DroppedStates, StateFacts, refuse_newer
 from penstock.state.upgrade import upgrade
 
 #: what may lie in a directory before it is a state directory: a unit accepts commands before its first engine is up

@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import BucketMaps
-from penstock.state.format import FORMAT, KEY, refuse_newer
+from penstock.state.state_facts import FORMAT, KEY, refuse_newer
 
 #: stream -> partition -> number
 PerPartition = Mapping[str, Mapping[str, int]]
@@ -53,7 +53,7 @@ class Offset:
     #: of replicated logs, the partitions that start without records that only an unreachable copy may have
     started_late: Partitions = field(default_factory=dict)
     #: where watermarks are limited, so that one epoch does not emit everything that is due: the highest instant, and
-    #: how many batches of jobs are one instant ahead of it (see `epoch/emission_limit.py`)
+    #: how many batches of jobs are one instant ahead of it (see `epoch/rate_control.py`)
     watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: of replicated logs, the copy that every replica reads a partition's span from
     copies: PerPartition = field(default_factory=dict)

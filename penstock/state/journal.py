@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.state.buckets import HASH
+from penstock.state.buckets import HASH, expand_row_ranges, order_by_hash_and_time, sort_by_hash
 from penstock.state.collection import Collection, Scope
 from penstock.state.compact import MAX_RUNS
-from penstock.state.row_order import expand_row_ranges, order_by_hash_and_time, sort_by_hash
 from penstock.state.run import RunEntry
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]

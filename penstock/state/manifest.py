@@ -1,6 +1,6 @@
 """Manifests: the list of runs that is the state after an epoch, and what else the next epoch needs.
 
-The driver makes the next manifest of the changes of all slices, and `manifest_store` writes it.
+The driver makes the next manifest of the changes of all slices, and `epoch_store` writes it.
 
 Guarantees: a damaged manifest is detected by its checksum.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.state.collection import Changes
-from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.run import RunEntry
+from penstock.state.state_facts import FORMAT, KEY, refuse_newer
 
 #: operator id -> collection name -> entries, oldest first
 Collections = Mapping[str, Mapping[str, tuple[RunEntry, ...]]]

@@ -23,9 +23,9 @@ from typing import Any
 
 from penstock.errors import InternalError
 from penstock.state.epoch_record import EpochRecord
-from penstock.state.format import FORMAT, KEY
 from penstock.state.generation import FencedDirectory, fenced_error
 from penstock.state.run_file import unwritable_error
+from penstock.state.state_facts import FORMAT, KEY
 
 #: records kept before the oldest one that the leader's own state needs: a slow follower may still need them
 RECORDS_KEPT = 200

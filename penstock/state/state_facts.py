@@ -1,4 +1,8 @@
-"""The content of penstock.json: what a state directory says of itself and of its query. Frozen."""
+"""The content of penstock.json: what a state directory says of itself and of its query; and the format of its files.
+
+1    ids of operators are made of the names of classes
+2    ids are made of kinds; a manifest has the identity of each operator's state
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.state.format import FORMAT, KEY
+from penstock.errors import UserError
+
+#: the format that this Penstock writes
+FORMAT = 2
+#: the key of the format in files; a file without it has format 1
+KEY = "format"
+
+
+def refuse_newer(what: str, content: dict[str, Any]) -> None:
+    """Raise if the content of a file has a format that this Penstock does not know."""
+    found = content.get(KEY, 1)
+    if found > FORMAT:
+        raise UserError(
+            "STATE_OF_NEWER_FORMAT",
+            f"{what} was written by a newer Penstock",
+            detail=f"its format is {found}, this Penstock knows up to {FORMAT}",
+            hint="Use the newer Penstock, or another directory.",
+        )
+
 
 #: through which epochs which states count as dropped
 DroppedStates = tuple[tuple[int, frozenset[str]], ...]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from penstock.state.buckets import HASH, buckets_of
+from penstock.state.buckets import HASH, buckets_of, expand_row_ranges, sort_by_hash
 from penstock.state.collection import Collection, Scope
-from penstock.state.row_order import expand_row_ranges, sort_by_hash
 from penstock.state.run import RunEntry
 from penstock.state.run_rows import RunRows
 

@@ -15,10 +15,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.state.format import FORMAT
 from penstock.state.generation import FencedDirectory
 from penstock.state.shared_records import list_epochs
-from penstock.state.state_facts import StateFacts
+from penstock.state.state_facts import FORMAT, StateFacts
 
 BACKUP = "backup-format-1"
 

@@ -15,11 +15,10 @@ from penstock.catalogue.program_of import program_of
 from penstock.engine.role import EngineRole
 from penstock.engine.state_location import state_location
 from penstock.epoch.admission import Admission, AdmissionSettings
-from penstock.epoch.emission_limit import EmissionLimit
 from penstock.epoch.job_failures import JobShares
 from penstock.epoch.migration import MapChange
 from penstock.epoch.migration_cost import MigrationRules
-from penstock.epoch.rate_control import RateControl
+from penstock.epoch.rate_control import EmissionLimit, RateControl
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
 from penstock.epoch.task import StateLocation

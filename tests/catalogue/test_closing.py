@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from penstock.catalogue.program import Program
 from penstock.engine import engine
 from penstock.epoch.admission import AdmissionSettings
-from penstock.epoch.emission_limit import EmissionLimit
 from penstock.epoch.kill_points import STEPS
+from penstock.epoch.rate_control import EmissionLimit
 from penstock.epoch.runner import EpochReport
 from penstock.operators.job_windows import CLOSING_BATCHES
 from penstock.settings import Settings

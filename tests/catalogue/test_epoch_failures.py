@@ -14,7 +14,7 @@ import pytest
 
 from penstock.catalogue.command import FailJob
 from penstock.catalogue.command_log import CommandLog
-from penstock.catalogue.epoch_failures import Failures
+from penstock.catalogue.job_epochs import Failures
 from penstock.catalogue.program import Program
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError

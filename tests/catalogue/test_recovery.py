@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
-from penstock.epoch.recovery import RecoveryOutcome
+from penstock.epoch.recovery import JobRecovery, RecoveryOutcome
 from penstock.errors import UserError
+from penstock.ha.schemes import Semantics
 from tests.catalogue import kit, recovering
 from tests.catalogue.recovering import EVENTS, UNITS, Rows, clicks
 
@@ -70,13 +72,14 @@ def test_each_job_loses_what_its_recovery_semantics_allow(undisturbed: Rows, tmp
     lost_rows = {
         name: len([1 for epoch, _ in undisturbed[name] if epoch == 6]) for name in ("passing", "base")
     }
-    one = {"semantics": "gap", "lost_epochs": 1, "lost_units": UNITS, "untold_epochs": 1}
-    three = {"lost_epochs": 3, "lost_units": 3 * UNITS, "untold_epochs": 1}
-    assert losses.pop("blank").items() >= {"semantics": "amnesia", **three}.items()
+    one = JobRecovery(Semantics.gap, lost_epochs=1, lost_units=UNITS, untold_epochs=1)
+    three = replace(one, lost_epochs=3, lost_units=3 * UNITS)
+    state_bytes = losses["blank"].lost_state_bytes
     assert losses == {
-        "holes": {"semantics": "gap", **three},
-        "passing": one | {"lost_rows": lost_rows["passing"]},
-        "base": one | ({"lost_rows": lost_rows["base"]} if lost_rows["base"] else {}),
+        "blank": replace(three, semantics=Semantics.amnesia, lost_state_bytes=state_bytes),
+        "holes": three,
+        "passing": replace(one, lost_rows=lost_rows["passing"]),
+        "base": replace(one, lost_rows=lost_rows["base"]),
     }
 
 

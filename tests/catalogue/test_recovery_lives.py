@@ -91,7 +91,7 @@ def test_a_paused_job_with_gap_recovery_does_not_protect_the_job_it_reads(tmp_pa
     CREATE JOB reader RECOVERY gap AS {READER}"""
     undisturbed, rows, outcome = run_both(tmp_path, sql, {3: "PAUSE JOB reader", 7: "RESUME JOB reader"})
     assert rows["exact"] == undisturbed["exact"]
-    assert outcome.by_job()["base"]["lost_epochs"] == 3
+    assert outcome.by_job()["base"].lost_epochs == 3
 
 
 @pytest.mark.parametrize("recovery", ["gap", "amnesia"])
@@ -121,4 +121,4 @@ def test_a_stateless_job_does_not_protect_the_job_it_reads(tmp_path: Path) -> No
     sql = f"""CREATE JOB exact AS {TOTALS}; CREATE JOB base RECOVERY gap AS {BASE};
     CREATE JOB large RECOVERY gap AS SELECT page, b FROM base WHERE b > 1000"""
     _, _, outcome = run_both(tmp_path, sql, {})
-    assert outcome.by_job()["base"]["lost_epochs"] == 3
+    assert outcome.by_job()["base"].lost_epochs == 3

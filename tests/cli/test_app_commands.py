@@ -57,7 +57,7 @@ def change_an_app_while_it_runs(start: Callable[..., Running], folder: Path, mas
     engine.when(rows_of("busy"))
 
     assert "paused job counts" in engine.run_command("jobs", "pause", "counts").stdout
-    last = engine.when(rows_of("busy"))["epoch"]
+    last = engine.when(rows_of("busy")).epoch
     assert "resumed job counts" in engine.run_command("jobs", "resume", "counts").stdout
     engine.when(rows_of("busy", last))
 
@@ -75,7 +75,7 @@ def change_an_app_while_it_runs(start: Callable[..., Running], folder: Path, mas
     again = start(master=master)
     again.when(rows_of("busy", last))
     assert "dropped job shouted" in again.run_command("jobs", "drop", "shouted").stdout
-    reached = again.when(rows_of("busy"))["epoch"]
+    reached = again.when(rows_of("busy")).epoch
     again.when(rows_of("busy", reached + 2))
     assert max(epochs_of(folder, "shouted")) <= reached + 2
     with JobClient(again.state) as client:

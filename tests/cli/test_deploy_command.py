@@ -54,7 +54,7 @@ def write(folder: Path, text: str, words: str = WORDS) -> str:
 def rows_of(job: str, after: int = -1) -> Callable[[JobClient], Any]:
     def asked(client: JobClient) -> Any:
         answer = client.ask(job)
-        return answer if answer is not None and answer["rows"] and answer["epoch"] > after else None
+        return answer if answer is not None and answer.rows and answer.epoch > after else None
 
     return asked
 
@@ -78,7 +78,7 @@ def change_code_while_it_runs(start: Callable[..., Running], folder: Path, maste
         "created job counts",
     ]
     loud = engine.when(rows_of("shouted"))
-    assert all(path == path.upper() for path, _ in loud["rows"])
+    assert all(path == path.upper() for path, _ in loud.rows)
     engine.when(rows_of("counts"))
 
     write(folder, APP, WORDS.replace("upper", "lower"))
@@ -89,9 +89,9 @@ def change_code_while_it_runs(start: Callable[..., Running], folder: Path, maste
     engine.kill()
     write(folder, "this is no Python", "nor is this")
     again = start(master=master)
-    quiet = again.when(rows_of("shouted", loud["epoch"] + 2))
-    assert all(path == path.lower() for path, _ in quiet["rows"])
-    again.when(rows_of("counts", loud["epoch"] + 2))
+    quiet = again.when(rows_of("shouted", loud.epoch + 2))
+    assert all(path == path.lower() for path, _ in quiet.rows)
+    again.when(rows_of("counts", loud.epoch + 2))
     with JobClient(again.state) as client:
         assert {life(client, job) for job in ("shouted", "counts", "errors", "popular")} == {"running"}
 

@@ -104,7 +104,7 @@ def engines(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def life(client: JobClient, job: str) -> str | None:
-    rows = client.execute("SHOW JOBS")[0]["rows"]
+    rows = client.execute("SHOW JOBS")[0].rows
     return next((row["life"] for row in rows if row["job"] == job), None)
 
 
@@ -113,14 +113,14 @@ def test_functions_of_an_app_file_run_in_the_workers(engines: Callable[..., Runn
     made = engine.when(
         lambda client: client.execute("CREATE JOB unnamed AS SELECT unnamed(path) AS path FROM clicks")
     )
-    assert made[0]["says"].startswith("created")
+    assert made[0].message.startswith("created")
     for job in ("named", "unnamed"):
-        rows = engine.when(lambda client, job=job: (a := client.ask(job)) and a["rows"])
+        rows = engine.when(lambda client, job=job: (a := client.ask(job)) and a.rows)
         assert {path for (path,) in rows} == {path.upper() for (path,) in rows}
     refused = engine.run_command("jobs", "create", "bad", "SELECT locked(path) AS path FROM clicks")
     assert (refused.returncode, "NOT_SENDABLE" in refused.stderr) == (2, True), refused.stderr
-    epoch = engine.when(lambda client: client.ask("named"))["epoch"]
-    assert engine.when(lambda client: client.ask("named")["epoch"] > epoch), "it goes on"
+    epoch = engine.when(lambda client: client.ask("named")).epoch
+    assert engine.when(lambda client: client.ask("named").epoch > epoch), "it goes on"
     with JobClient(engine.state) as client:
         assert {life(client, job) for job in ("named", "unnamed", "errors")} == {"running"}
 
@@ -128,15 +128,15 @@ def test_functions_of_an_app_file_run_in_the_workers(engines: Callable[..., Runn
 def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], Running]) -> None:
     engine = engines()
     first = engine.when(lambda client: client.ask("popular"))
-    assert first["columns"] == ["path", "n"]
-    assert len(first["rows"]) % 3 == 0, "the first epoch may tell several windows"
+    assert first.columns == ["path", "n"]
+    assert len(first.rows) % 3 == 0, "the first epoch may tell several windows"
 
     made = engine.run_command("jobs", "create", "plain", "SELECT path, status FROM clicks WHERE status = 200")
     assert (made.returncode, made.stdout.split(";")[0]) == (0, "created job plain"), made.stderr
-    assert engine.when(lambda client: client.ask("plain"))["columns"] == ["path", "status"]
+    assert engine.when(lambda client: client.ask("plain")).columns == ["path", "status"]
     altered = engine.run_command("jobs", "alter", "popular", "SET LIMIT 1")
     assert "its state is kept" in altered.stdout
-    assert engine.when(lambda client: (a := client.ask("popular")) and len(a["rows"]) == 1 and a)
+    assert engine.when(lambda client: (a := client.ask("popular")) and len(a.rows) == 1 and a)
     refused = engine.run_command("jobs", "drop", "nobody")
     assert refused.returncode == 2
     assert "UNKNOWN_JOB" in refused.stderr
@@ -148,18 +148,18 @@ def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], R
     with pytest.raises(PenstockError), JobClient(engine.state) as client:
         client.ask("popular")
     again = engines()
-    epoch = again.when(lambda client: client.ask("plain"))["epoch"]
-    later = again.when(lambda client: (a := client.ask("plain")) and a["epoch"] > epoch and a)
-    assert later["columns"] == ["path", "status"]
+    epoch = again.when(lambda client: client.ask("plain")).epoch
+    later = again.when(lambda client: (a := client.ask("plain")) and a.epoch > epoch and a)
+    assert later.columns == ["path", "status"]
     with JobClient(again.state) as client:
         assert life(client, "errors") == "paused"
         assert life(client, "plain") == "running"
         assert (
             "LIMIT 1"
-            in next(r for r in client.execute("SHOW JOBS")[0]["rows"] if r["job"] == "popular")["query"]
+            in next(r for r in client.execute("SHOW JOBS")[0].rows if r["job"] == "popular")["query"]
         )
     live = again.run_command("sql", "SELECT path FROM clicks WHERE status = 404", "--for", "3s")
     assert live.returncode == 0, live.stderr
     assert all(set(json.loads(line)) == {"path"} for line in live.stdout.splitlines())
     with JobClient(again.state) as client:
-        assert all(not row["job"].startswith("sql_") for row in client.execute("SHOW JOBS")[0]["rows"])
+        assert all(not row["job"].startswith("sql_") for row in client.execute("SHOW JOBS")[0].rows)

@@ -42,7 +42,7 @@ def unit(folder: Path) -> Path:
     """The state directory of a simulated unit whose controller has decided and that has recovered once."""
     world = World(folder, {"threshold_seconds": 10.0}, now=time.time())
     try:
-        world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+        world.add_measurements(start=12.0, wire=0.5, load=80e6, fetch=100e6)
         world.turns()
         assert world.record.scheme is Scheme.deployed
         at = world.now

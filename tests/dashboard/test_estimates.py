@@ -23,7 +23,7 @@ from tests.server import kit
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path, {"threshold_seconds": 10.0})
-    world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    world.add_measurements(start=12.0, wire=0.5, load=80e6, fetch=100e6)
     yield world
     world.unit.close()
 

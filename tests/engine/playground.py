@@ -14,10 +14,9 @@ from penstock.engine.elasticity import Elasticity
 from penstock.engine.map_changes import MapChanges
 from penstock.epoch import migration as moves
 from penstock.epoch.report import SCAN, EpochReport
-from penstock.epoch.stage_maps import maps_by_stage
 from penstock.epoch.task_work import StageWork, TaskWork
 from penstock.query.compile import compile_forms
-from penstock.query.physical import Plan
+from penstock.query.physical import Plan, maps_by_stage
 from penstock.scaling.settings import ElasticSettings
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.collect import COLD_EPOCHS, Backlog, Meter, Period, Worker, memory_by_executor, snapshot
-from penstock.epoch.executor_identity import measure_memory
 from penstock.epoch.message import Message, ScanReport, open_message
 from penstock.epoch.report import SCAN
+from penstock.epoch.task import measure_memory
 from penstock.epoch.task_work import list_tasks
 from penstock.scaling.record import Outcome
 from penstock.state.bucket_map import ExecutorLocation, even_maps

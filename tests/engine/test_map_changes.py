@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.map_changes import reassign_orphans, renumber_slices
-from penstock.epoch.stage_maps import maps_by_stage, plan_migration
+from penstock.epoch.migration_cost import plan_migration
+from penstock.query.physical import maps_by_stage
 from penstock.scaling.measurements import VACANT
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from tests.engine.playground import BUCKETS, PLAN, SUB

@@ -16,8 +16,7 @@ import penstock as ps
 from penstock.catalogue.app_plan import AppPlan
 from penstock.catalogue.program_of import program_of
 from penstock.epoch.admission import Admission, AdmissionSettings
-from penstock.epoch.emission_limit import PendingEmissions
-from penstock.epoch.rate_control import RateControl
+from penstock.epoch.rate_control import PendingEmissions, RateControl
 from penstock.logs.contract import Log, Partition
 from penstock.query.compile import compile_app
 from penstock.state.epoch_record import Offset

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.epoch.emission_limit import (
+from penstock.epoch.message import PendingRows
+from penstock.epoch.rate_control import (
     EmissionLimit,
     PendingEmissions,
     WatermarkStep,
     nearest_instants,
     sum_pending,
 )
-from penstock.epoch.message import PendingRows
 from penstock.operators.contract import FOREVER
 from penstock.operators.job_windows import CLOSING_BATCHES, NEAR_INSTANTS
 from penstock.state.manifest import StreamTime

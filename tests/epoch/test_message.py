@@ -28,7 +28,7 @@ from penstock.epoch.message import (
     open_message,
 )
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
-from penstock.query.edges import EdgeTarget, TargetKind
+from penstock.query.steps import EdgeTarget, TargetKind
 from penstock.state.collection import Changes
 from penstock.state.ipc import stream_bytes
 from penstock.state.run import RunEntry

@@ -46,7 +46,7 @@ def test_precise_loses_and_repeats_nothing(straight: Path, tmp_path: Path, death
     back = died_in_six(tmp_path / "one", death, Semantics.precise)
     for name in ("each", "windows", "totals"):
         assert told(tmp_path / "one", name) == told(straight, name)
-    assert back.outcome() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
+    assert back.counts() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
 
 
 def test_rollback_repeats_what_it_says(straight: Path, tmp_path: Path, death: Death) -> None:
@@ -58,7 +58,7 @@ def test_rollback_repeats_what_it_says(straight: Path, tmp_path: Path, death: De
         twice += (found - expected).total()
         assert {row[0] for row in told(tmp_path / "one", name) if found[str(row)] == 2} <= {4, 5}
     assert twice > 2 * UNITS
-    assert back.outcome() == {
+    assert back.counts() == {
         "replayed_epochs": 3,
         "replayed_events": 3 * UNITS,
         "repeated_epochs": 2,
@@ -68,7 +68,7 @@ def test_rollback_repeats_what_it_says(straight: Path, tmp_path: Path, death: De
 
 def test_a_gap_loses_what_it_says_and_repeats_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
     back = died_in_six(tmp_path / "one", death, Semantics.gap)
-    assert back.outcome() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
+    assert back.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     each = [row[1] for row in told(tmp_path / "one", "each")]
     expected = [row[1] for row in told(straight, "each")]
     # epochs 4 and 5 had been told before; only epoch 6 never is
@@ -84,7 +84,7 @@ def test_a_gap_loses_what_it_says_and_repeats_nothing(straight: Path, tmp_path: 
 
 def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
     back = died_in_six(tmp_path / "one", death, Semantics.amnesia)
-    outcome = back.outcome()
+    outcome = back.counts()
     assert outcome.pop("lost_state_bytes") > 0
     assert outcome == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
@@ -98,7 +98,7 @@ def test_who_ended_as_he_should_has_nothing_to_come_back_to(semantics: Semantics
     for _ in range(2):
         back = lived(tmp_path / "one", semantics, every=3)
         assert not back.has_epochs
-        assert back.outcome() == {}
+        assert back.counts() == {}
     assert sum(1 for row in told(tmp_path / "one", "each")) == LINES
 
 

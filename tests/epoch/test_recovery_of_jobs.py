@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.cli.unit_tables import job_lines
 from penstock.engine.engine import Engine
 from penstock.engine.status_server import status
 from penstock.epoch.kill_points import STEPS, StepName
-from penstock.epoch.recovery import RecoveryOutcome
+from penstock.epoch.recovery import JobRecovery, RecoveryOutcome
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import compile_app
@@ -104,16 +105,17 @@ def test_each_output_loses_and_repeats_what_it_may(straight: Path, tmp_path: Pat
     assert twice.total() == 2 * UNITS
     assert files(tmp_path, "again") == files(straight, "again")
     found = back.by_job()
-    assert found.pop("blank").pop("lost_state_bytes") > 0
+    blank = found.pop("blank")
+    assert blank.lost_state_bytes > 0
+    assert replace(blank, lost_state_bytes=0) == _lost("amnesia", 3, 1)
     assert found == {
         "some": _lost("gap", 1, 1, lost_rows=UNITS),
         "same": _lost("gap", 1, 1, lost_rows=len(untold)),
         "totals": _lost("gap", 3, 1),
-        "again": {"semantics": "rollback", "repeated_epochs": 2, "repeated_rows": 2 * UNITS},
+        "again": JobRecovery(Semantics.rollback, repeated_epochs=2, repeated_rows=2 * UNITS),
     }
     assert untold
-    assert back.by_job()["blank"].items() >= _lost("amnesia", 3, 1).items()
-    assert back.outcome() == {
+    assert back.counts() == {
         "replayed_epochs": 3,
         "replayed_events": 3 * UNITS,
         "repeated_epochs": 2,
@@ -122,9 +124,14 @@ def test_each_output_loses_and_repeats_what_it_may(straight: Path, tmp_path: Pat
     }
 
 
-def _lost(semantics: str, epochs: int, untold: int, **more: int) -> dict[str, Any]:
-    counts = {"lost_epochs": epochs, "lost_units": epochs * UNITS, "untold_epochs": untold}
-    return {"semantics": semantics, **counts, **more}
+def _lost(semantics: str, epochs: int, untold: int, lost_rows: int = 0) -> JobRecovery:
+    return JobRecovery(
+        Semantics(semantics),
+        lost_epochs=epochs,
+        lost_units=epochs * UNITS,
+        untold_epochs=untold,
+        lost_rows=lost_rows,
+    )
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -136,7 +143,7 @@ def test_wherever_it_dies_the_precise_ones_have_everything(
     back = lived(tmp_path)
     for name in ("each", "windows", "again"):
         assert files(tmp_path, name) == files(straight, name)
-    lost = back.by_job().get("some", {}).get("lost_rows", 0)
+    lost = back.by_job()["some"].lost_rows
     missing = set(files(straight, "some")) - set(files(tmp_path, "some"))
     rows = sum(files(straight, "some")[name].count(b"\n") for name in missing)
     # the sinks of an epoch after which none is recorded may have it all the same
@@ -152,11 +159,11 @@ def test_dying_again_while_it_comes_back_and_after(straight: Path, tmp_path: Pat
     lived(tmp_path)
     death.at = ("sliced", 8)
     third = lived(tmp_path)
-    assert third.by_job()["totals"]["lost_epochs"] == 3
+    assert third.by_job()["totals"].lost_epochs == 3
     # the last repeated epoch is durable: what was left out then is not left out again
     assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 6
     fourth = lived(tmp_path)
-    assert fourth.by_job()["totals"]["lost_epochs"] == 2
+    assert fourth.by_job()["totals"].lost_epochs == 2
     assert last_totals(tmp_path, "totals") == LINES - 5 * UNITS
     for name in ("each", "windows"):
         assert files(tmp_path, name) == files(straight, name)
@@ -165,14 +172,14 @@ def test_dying_again_while_it_comes_back_and_after(straight: Path, tmp_path: Pat
 def test_where_all_outputs_lose_no_epoch_is_repeated(tmp_path: Path, death: Death) -> None:
     all_gap: dict[str, Any] = {"some": "gap", "totals": "gap", "blank": "amnesia"}
     back = died_in_six(tmp_path, death, all_gap)
-    assert back.outcome() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
+    assert back.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     assert last_totals(tmp_path, "totals") == LINES - 3 * UNITS
     assert last_totals(tmp_path, "blank") == LINES - 7 * UNITS
     jobs = back.by_job()
     assert jobs["some"] == _lost("gap", 1, 1)
     assert jobs["totals"] == _lost("gap", 3, 1)
-    assert jobs["blank"].pop("lost_state_bytes") > 0
-    assert jobs["blank"] == _lost("amnesia", 3, 1)
+    assert jobs["blank"].lost_state_bytes > 0
+    assert replace(jobs["blank"], lost_state_bytes=0) == _lost("amnesia", 3, 1)
 
 
 def test_the_engine_speaks_for_outputs_that_say_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
@@ -214,11 +221,18 @@ def test_an_engine_tells_what_each_job_lost(tmp_path: Path, death: Death) -> Non
     lived(tmp_path)
     engine = Engine(build(tmp_path, MIXED), settings(tmp_path))
     engine.run()
-    jobs = status(engine, None)["recovery"]["jobs"]
+    facts = status(engine, None)["recovery"]["jobs"]
+    jobs = {name: JobRecovery.from_json(one) for name, one in facts.items()}
     assert jobs["totals"] == _lost("gap", 3, 1)
+    assert facts["totals"] == {
+        "semantics": "gap",
+        "lost_epochs": 3,
+        "lost_units": 3 * UNITS,
+        "untold_epochs": 1,
+    }
     assert "each" not in jobs
     (line,) = (tmp_path / "state" / "recoveries.jsonl").read_text().splitlines()
-    assert json.loads(line)["jobs"] == jobs
+    assert json.loads(line)["jobs"] == facts
     assert (
         "totals (gap): epochs lost 3, records or bytes of the logs lost 60, epochs not delivered 1"
         in job_lines(jobs)

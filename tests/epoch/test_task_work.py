@@ -11,8 +11,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.epoch.migration import MapChange
-from penstock.epoch.stage_maps import bucket_bytes
-from penstock.epoch.task_work import StageWork
+from penstock.epoch.task_work import StageWork, bucket_bytes
 from penstock.state.bucket_map import even_maps
 from penstock.state.buckets import buckets_of, key_hash
 from penstock.state.run import RunEntry

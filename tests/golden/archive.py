@@ -198,11 +198,11 @@ def unit_record(state: Path) -> dict[str, Any]:
     return found
 
 
-def without_places(state: Path, file: str) -> None:
+def without_places(state: Path, file: Path) -> None:
     """Leave out of a unit's directory where its application's file is, which every start says anew, and what its
     engines printed."""
     launch = state / "ha" / "unit.json"
-    launch.write_text(launch.read_text().replace(file, "unit_app.py"))
+    launch.write_text(launch.read_text().replace(str(file), file.name))
     shutil.rmtree(state / "ha" / "logs")
 
 

@@ -97,7 +97,7 @@ class Case:
         return {}
 
     def planned(self, given: Given, folder: Path) -> list[object]:
-        """The operators themselves, for whoever looks at what the cases cover."""
+        """The operators themselves and the logs, for whoever looks at what the cases cover."""
         return lives.planned(self.build(given), folder / "state")
 
     # -- continuing ------------------------------------------------------------------------------
@@ -113,6 +113,10 @@ class Case:
     def rest_on_spark(self, given: Given, folder: Path, spark: SparkSession) -> None:
         """The same on real Spark."""
         lives.live_on_spark(self.build(given), folder / "state", spark=spark, epoch_units=33, slices=3)
+
+    def why_not(self) -> str | None:
+        """Why it cannot be continued here; None when it can."""
+        return None
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
@@ -245,28 +249,39 @@ class OfUnit(Case):
 
     scheme: str = "passive-replication"
     fails_over: bool = False
+    #: the application that its engines load
+    app: str = "golden-unit"
+    file: Path = Path(unit_app.__file__)
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
         return (pytest.mark.kill,)
 
     def first(self, given: Given, folder: Path) -> None:
-        first, cut = self.cut * 6, self.cut * 12
-        with self._engines(folder, "0", drain=False, first_epoch_units=24, most_epoch_units=24) as unit:
+        first = self.cut_lines // 2
+        with self.engines(folder, "0", drain=False, first_epoch_units=24, most_epoch_units=24) as unit:
             unit.until("the unit stands", lambda: unit.stands(self.fails_over))
-            _write_limit(folder, str(first))
-            unit.until("the first lines are through", lambda: unit.committed("events", first))
+            self.grow(unit, folder, 0, first)
             if self.fails_over:
                 leader = unit.leader()
                 unit.kill(leader)
                 unit.until("another leads", lambda: unit.stands(True) and unit.leader() != leader)
-            _write_limit(folder, str(cut))
-            unit.until("the lines are through", lambda: unit.committed("events", cut))
+            self.grow(unit, folder, first, self.cut_lines)
             (unit.die if self.fails_over else unit.stop)()
-        archive.without_places(folder / "state", str(Path(unit_app.__file__)))
+        archive.without_places(folder / "state", self.file)
+
+    @property
+    def cut_lines(self) -> int:
+        """How many lines of each partition are read before the cut."""
+        return self.cut * 12
+
+    def grow(self, unit: lives.LiveUnit, folder: Path, start: int, end: int) -> None:
+        """Let the log grow from so many lines of each partition to so many, and wait until these are through."""
+        write_limit(folder, str(end))
+        unit.until("the lines are through", lambda: unit.committed("events", end))
 
     def rest(self, given: Given, folder: Path) -> None:
-        with self._engines(folder, "all", drain=True) as unit:
+        with self.engines(folder, "all", drain=True) as unit:
             assert unit.wait() == "done"
 
     def state(self, folder: Path) -> Path:
@@ -274,20 +289,21 @@ class OfUnit(Case):
         return folder / "state" / Path(record["directory"]).relative_to(archive.unit_root(folder / "state"))
 
     def restore(self, folder: Path) -> None:
-        archive.move_unit(folder / "state", lives.name_of_unit("golden-unit", folder / "state"))
+        archive.move_unit(folder / "state", lives.name_of_unit(self.app, folder / "state"))
 
     @contextlib.contextmanager
-    def _engines(self, folder: Path, through: str, **settings: Any) -> Iterator[lives.LiveUnit]:
-        _write_limit(folder, through)
+    def engines(self, folder: Path, through: str, **settings: Any) -> Iterator[lives.LiveUnit]:
+        """The engines of the unit, over a log that has come so far."""
+        write_limit(folder, through)
         os.environ[unit_app.FOLDER] = str(folder)
         try:
-            file = Path(unit_app.__file__)
-            yield lives.LiveUnit(file, "golden-unit", folder / "state", self.scheme, **settings)
+            yield lives.LiveUnit(self.file, self.app, folder / "state", self.scheme, **settings)
         finally:
             del os.environ[unit_app.FOLDER]
 
 
-def _write_limit(folder: Path, through: str) -> None:
+def write_limit(folder: Path, through: str) -> None:
+    """Say how many lines of every partition there are by now, or `all`."""
     staged = folder / f".{unit_app.LIMIT}"
     staged.write_text(through)
     staged.replace(folder / unit_app.LIMIT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,13 @@ class Given:
 
     lines: Mapping[str, Lines]
     out: Path
+    #: the logs of the streams that are no lists of lines
+    logs: Mapping[str, Any] = field(default_factory=dict)
 
     def stream(self, name: str, *, lateness: str = "4s", idle_after: str | None = "5s") -> ps.Stream:
         """The events of one stream."""
         decoder = ps.json_lines(COLUMNS, times={"time": "us"})
-        log = ListLog(self.lines[name])
+        log = self.logs[name] if name in self.logs else ListLog(self.lines[name])
         return ps.stream(name, log, decoder, time="time", lateness=lateness, idle_after=idle_after)
 
     def output(self, name: str, rows: ps.Stream) -> Any:

@@ -5,40 +5,49 @@ The engine runs in this process, without Spark, unless a function says otherwise
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.catalogue.command import Reply
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.engine.engine import Engine
+from penstock.engine.job_client import JobClient
 from penstock.epoch.migration import MapChange
 from penstock.epoch.runner import EpochReport
+from penstock.errors import ExternalError
 from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import unit_name
+from penstock.ingest.frames import Frame
+from penstock.ingest.store import Retention, Store
 from penstock.query.physical import Plan
 from penstock.query.reducer import Reducer
 from penstock.query.reduction_plan import plan_reduction
 from penstock.settings import INLINE, Settings
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.testing.inline import InlineEngine
 
 BUCKETS = 8
 #: manifests that an archive holds: one to open, one to go back to
 KEPT = 2
+#: of a segment log, small enough for several segments
+SEGMENT_BYTES = 1_000
 
 #: what a case runs
 Query = ps.App | JobsApp
@@ -86,6 +95,21 @@ def live(
     finally:
         engine.close()
     return done
+
+
+def live_in_stages(query: Query, state: Path, texts: Iterable[str]) -> None:
+    """Run until everything is read, before each of these texts is executed and after the last."""
+    program = _program(query, state)
+    engine = InlineEngine(program, state, buckets=BUCKETS)
+    try:
+        for text in texts:
+            for _ in engine.steps():
+                pass
+            program.execute(text)
+        for _ in engine.steps():
+            pass
+    finally:
+        engine.close()
 
 
 def live_on_spark(
@@ -190,10 +214,25 @@ class LiveUnit:
 
     def committed(self, stream: str, lines: int) -> bool:
         """Whether the state in force has come to this many lines of every partition."""
-        directory = StateDirectory(Path(self.unit.record().directory))
-        end = directory.records.read_end(directory.manifests.latest().epoch)
+        end = self._end()
         reached = {} if end is None else end.at.get(stream, {})
         return bool(reached) and set(reached.values()) == {lines}
+
+    def _end(self) -> Offset | None:
+        """How far the state in force has come."""
+        directory = StateDirectory(Path(self.unit.record().directory))
+        return directory.records.read_end(directory.manifests.latest().epoch)
+
+    def execute(self, sql: str) -> None:
+        """Have whoever leads execute statements, and wait until an epoch has done so."""
+
+        def replies() -> list[Reply] | None:
+            with contextlib.suppress(ExternalError, OSError), JobClient(self.unit.root) as client:
+                return client.execute(sql)
+            return None
+
+        number = self.until(f"{sql} is accepted", replies)[-1].command
+        self.until(f"{sql} is executed", lambda: (self._end() or Offset()).commands >= number)
 
     def kill(self, name: str) -> None:
         """SIGKILL to an engine."""
@@ -238,6 +277,29 @@ def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
     return made.decode().splitlines()
 
 
+def append_segments(directory: Path, lines: Mapping[str, Sequence[str]], frame_lines: int) -> None:
+    """Put lines of some producers into a segment log, as a gateway does: a frame of each in every group."""
+    store = Store(directory, partitions=2, segment_bytes=SEGMENT_BYTES)
+    try:
+        for at in range(0, max(map(len, lines.values())), frame_lines):
+            frames = []
+            for producer, held in lines.items():
+                if data := "".join(f"{line}\n" for line in held[at : at + frame_lines]).encode():
+                    frames.append(Frame.of(producer, store.position(producer), data))
+            store.append(frames, now=time.time_ns() // 1000)
+    finally:
+        store.close()
+
+
+def prune_segments(directory: Path) -> int:
+    """Remove what no reader of a segment log needs, as a gateway does; returns how many segments."""
+    store = Store(directory)
+    try:
+        return store.prune(Retention(), time.time()).segments
+    finally:
+        store.close()
+
+
 def _program(query: Query, state: Path, fold_after: int | None = None) -> Program:
     if not isinstance(query, JobsApp):
         return program_of(query, state)
@@ -269,12 +331,13 @@ def operators_of(query: Query, state: Path) -> dict[str, str]:
 
 
 def planned(query: Query, state: Path) -> list[object]:
-    """The stateful operators of a query, their partitioners, and what ranks its outputs."""
+    """The stateful operators of a query, their partitioners, what ranks its outputs, and the logs it reads."""
     plan = plan_of(query, state)
     operators = [sub.operator for sub in plan.stages.values()]
     partitioners = [one for sub in plan.stages.values() for one in sub.partitioners]
     tops = [output.top for output in plan.outputs.values() if output.top is not None]
-    return [*operators, *partitioners, *tops]
+    logs = [scan.stream.log for scan in plan.scans.values()]
+    return [*operators, *partitioners, *tops, *logs]
 
 
 def name_of_unit(app: str, root: Path) -> str:

@@ -14,9 +14,9 @@ from penstock.ha.nodes import cancel_requests, start_on_node
 from penstock.ha.unit import Unit
 
 
-def said(line: str) -> None:
+def report(line: str) -> None:
     print(time.time(), line, flush=True)
 
 
 if __name__ == "__main__":
-    Coordinator(Unit.at(Path(sys.argv[1])), start_on_node, said, cancel_requests).run()
+    Coordinator(Unit.at(Path(sys.argv[1])), start_on_node, report, cancel_requests).run()

@@ -1,4 +1,4 @@
-"""A unit on paper: a real record in a real store, a real controller, and engines that nobody started."""
+"""A simulated unit: a real record in a real store, a real controller, and engines without processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOAD = {
 
 
 class World:
-    """A unit whose engines exist on paper, and a clock that is turned by hand."""
+    """A unit with simulated engines and a manual clock."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class World:
         self.unit.create_record(replace(first, **(record or {})))
         self.now = now
         self.load = dict(LOAD)
-        #: by how much the primary's clock is ahead of ours
+        #: seconds by which the leader's clock is ahead of the coordinator's
         self.ahead = 0.0
-        self.told: list[str] = []
-        self.second = Member(2, "h", "active", phase="following", epoch=99)
-        #: whether some output would have epochs repeated
+        self.reports: list[str] = []
+        self.follower = Member(2, "h", "active", phase="following", epoch=99)
+        #: whether some output requires that epochs are repeated
         self.repeats = False
-        self.steering = self.another()
+        self.controller = self.new_controller()
 
-    def another(self) -> UnitController:
+    def new_controller(self) -> UnitController:
         """The controller of the next coordinator."""
-        return UnitController(self.unit, self.told.append, clock=lambda: self.now, used=self._used)
+        return UnitController(self.unit, self.reports.append, clock=lambda: self.now, used=self._used)
 
     def _used(self, pid: int) -> ProcessUsage:
         return ProcessUsage(
@@ -64,8 +64,8 @@ class World:
     def turn(self, seconds: float = 2.5) -> Decision:
         self.now += seconds
         load = ReportedLoad(at=self.now + self.ahead, **self.load)
-        primary = Member(1, "h", "passive", phase="primary", epoch=100, repeats=self.repeats, load=load)
-        decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": self.second})
+        leader = Member(1, "h", "passive", phase="primary", epoch=100, repeats=self.repeats, load=load)
+        decision = self.controller.look(self.unit.record(), {"e1": leader, "e2": self.follower})
         assert decision is not None
         return decision
 
@@ -74,7 +74,7 @@ class World:
             decision = self.turn()
         return decision
 
-    def measured(self, **figures: float) -> None:
+    def add_measurements(self, **figures: float) -> None:
         self.unit.change(lambda now: now.add_measurements(**figures))
 
     @property

@@ -1,4 +1,4 @@
-"""The directory of a unit or a follower is refused to an engine that runs alone."""
+"""An engine that runs alone is refused the state directory of a unit or a follower."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.state.directory import StateDirectory
 from penstock.state.shared_records import SharedRecords
 
 
-def test_a_replicas_directory_is_refused_to_an_engine_by_itself(tmp_path: Path) -> None:
+def test_an_engine_alone_is_refused_the_directory_of_a_replica(tmp_path: Path) -> None:
     records = SharedRecords(tmp_path / "ha" / "agreed")
     records.path.mkdir(parents=True)
     replica = tmp_path / "ha" / "replicas" / "e2"

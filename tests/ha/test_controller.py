@@ -1,4 +1,4 @@
-"""The controller keeps the threshold for the least cost, steadily, and says why."""
+"""The controller picks the cheapest scheme within the threshold, without oscillating, and says why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from penstock.ha.decision import Rejected
 from penstock.ha.history import Load, Measurement
 from penstock.ha.schemes import Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
-from tests.ha.given import LOAD, UNHURRIED, USUAL, floats, settled, some_loads, some_measurements
+from tests.ha.controller_cases import (
+    LOAD,
+    NO_DEADLINE,
+    TYPICAL,
+    floats,
+    run_controller,
+    some_loads,
+    some_measurements,
+)
 
 WEIGHTS = st.builds(CostWeights, floats(0.01, 5), floats(0, 5), floats(0, 5), floats(0, 5))
 #: neither cool-down nor hysteresis: the choice itself
@@ -32,14 +40,14 @@ SETTINGS = st.builds(
 )
 
 
-def after_loads(state: ControllerState, loads: list[Load], settings: ControllerSettings) -> ControllerState:
-    """The state once these loads were measured, ten seconds apart."""
+def fold_loads(state: ControllerState, loads: list[Load], settings: ControllerSettings) -> ControllerState:
+    """The controller's state after these loads, measured ten seconds apart."""
     for turn, load in enumerate(loads):
         state, _ = decide(state, [replace(load, at=10.0 * turn)], settings, 10.0 * turn)
     return state
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(SETTINGS, some_loads(), some_measurements(), st.sampled_from(Scheme), st.booleans())
 def test_never_over_the_threshold_if_a_scheme_within_it_exists(
     settings: ControllerSettings, load: Load, measured: list[Measurement], scheme: Scheme, fresh: bool
@@ -61,7 +69,7 @@ def test_never_over_the_threshold_if_a_scheme_within_it_exists(
         assert chosen.estimate.seconds <= fastest * 1.05 + 1e-9
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(floats(0.5, 120), WEIGHTS, CHOICES, some_loads(), some_measurements())
 def test_the_cheapest_within_the_threshold_wins_and_ties_go_to_the_faster(
     threshold: float,
@@ -71,7 +79,7 @@ def test_the_cheapest_within_the_threshold_wins_and_ties_go_to_the_faster(
     measured: list[Measurement],
 ) -> None:
     settings = replace(BARE, threshold_seconds=threshold, weights=weights, checkpoint_choices=choices)
-    _, decision = settled(settings, load, measured)
+    _, decision = run_controller(settings, load, measured)
     within = [one for one in decision.considered if one.estimate.seconds <= threshold]
     chosen = decision.of(decision.chosen)
     assert chosen is not None
@@ -79,7 +87,7 @@ def test_the_cheapest_within_the_threshold_wins_and_ties_go_to_the_faster(
         assert chosen.rank == min(one.rank for one in within)
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(
     floats(0, 120),
     floats(0, 120),
@@ -90,8 +98,8 @@ def test_the_cheapest_within_the_threshold_wins_and_ties_go_to_the_faster(
     st.sampled_from(Semantics),
 )
 def test_a_larger_threshold_never_costs_more(
-    one: float,
-    other: float,
+    first: float,
+    second: float,
     weights: CostWeights,
     choices: tuple[int, ...],
     load: Load,
@@ -100,25 +108,25 @@ def test_a_larger_threshold_never_costs_more(
 ) -> None:
     settings = ControllerSettings(weights=weights, semantics=semantics, checkpoint_choices=choices)
     costs = []
-    for threshold in sorted((one, other)):
-        _, decision = settled(replace(settings, threshold_seconds=threshold), load, measured)
+    for threshold in sorted((first, second)):
+        _, decision = run_controller(replace(settings, threshold_seconds=threshold), load, measured)
         chosen = decision.of(decision.chosen)
         assert chosen is not None
         fastest = min(decision.considered, key=lambda each: each.estimate.seconds)
         if fastest.scheme is not Scheme.active_replication:
-            return  # what it begins with is then not the safest: a smaller threshold may drive it out earlier
+            return  # the initial scheme is then not the fastest: a smaller threshold may leave it earlier
         costs.append(chosen.cost)
     assert costs[1] <= costs[0] + 1e-9
 
 
-def test_it_begins_on_the_safe_side_and_says_so() -> None:
+def test_it_starts_with_active_replication_and_says_so() -> None:
     settings = ControllerSettings(threshold_seconds=60.0)
     state = initial_state(settings, 0.0)
     for turn in range(settings.warm_up_loads - 1):
         state, decision = decide(state, [LOAD], settings, float(turn))
         assert decision.chosen is Scheme.active_replication
         assert "safe side" in decision.reason
-    _, decision = decide(state, [*USUAL, LOAD], settings, 60.0)
+    _, decision = decide(state, [*TYPICAL, LOAD], settings, 60.0)
     assert decision.chosen is Scheme.passive_replication
 
 
@@ -126,8 +134,8 @@ def test_it_cools_down_after_a_switch_that_saves() -> None:
     settings = ControllerSettings(threshold_seconds=7.0, cool_down_seconds=100.0)
     large = replace(LOAD, state_bytes=400e6)
     state = initial_state(settings, -1000.0)
-    state = replace(state, history=state.history.fold(USUAL))
-    state = after_loads(state, [large] * 8, settings)
+    state = replace(state, history=state.history.fold(TYPICAL))
+    state = fold_loads(state, [large] * 8, settings)
     assert state.scheme is Scheme.passive_cold
     switched_at = state.changed_at
     state = replace(state, history=replace(state.history, loads=()))
@@ -149,7 +157,7 @@ def test_it_cools_down_after_a_switch_that_saves() -> None:
 
 def test_a_scheme_that_has_become_too_slow_is_left_at_once() -> None:
     settings = ControllerSettings(threshold_seconds=8.0, cool_down_seconds=1e6)
-    state, decision = settled(settings, LOAD)
+    state, decision = run_controller(settings, LOAD)
     assert decision.chosen is Scheme.active_replication  # a million seconds have not passed
     state = replace(state, scheme=Scheme.deployed, changed_at=1000.0)
     state, decision = decide(state, [replace(LOAD, at=1001.0, state_bytes=4e9)], settings, 1001.0)
@@ -158,10 +166,10 @@ def test_a_scheme_that_has_become_too_slow_is_left_at_once() -> None:
     assert decision.suits
 
 
-def test_it_does_not_go_to_and_fro_on_noise_around_the_threshold() -> None:
+def test_noise_around_the_threshold_does_not_make_it_oscillate() -> None:
     settings = ControllerSettings(threshold_seconds=6.0, cool_down_seconds=0.0, ahead_seconds=0.0)
     state = initial_state(settings, 0.0)
-    state = replace(state, history=state.history.fold(USUAL))
+    state = replace(state, history=state.history.fold(TYPICAL))
     switches = 0
     for turn in range(400):
         load = replace(LOAD, at=5.0 * turn, state_bytes=55e6 * (1.03 if turn % 2 else 0.97))
@@ -170,8 +178,8 @@ def test_it_does_not_go_to_and_fro_on_noise_around_the_threshold() -> None:
     assert switches <= 2
 
 
-def test_if_nothing_suits_the_fastest_is_taken_and_it_says_so() -> None:
-    _, decision = settled(ControllerSettings(threshold_seconds=0.1), LOAD)
+def test_if_no_scheme_suits_it_picks_the_fastest_and_says_so() -> None:
+    _, decision = run_controller(ControllerSettings(threshold_seconds=0.1), LOAD)
     assert decision.chosen is Scheme.active_replication
     assert not decision.suits
     assert "no scheme is within 0.1 s" in decision.reason
@@ -180,41 +188,40 @@ def test_if_nothing_suits_the_fastest_is_taken_and_it_says_so() -> None:
     )
 
 
-def test_a_machine_paid_by_the_hour_does_all_it_can() -> None:
-    """As the seed found: with costs for machines only there is active replication, or no second machine."""
+def test_with_costs_for_machines_only_it_picks_active_replication_or_no_second_machine() -> None:
     for threshold, expected in ((10.0, Scheme.active_replication), (60.0, Scheme.passive_replication)):
         settings = ControllerSettings(threshold_seconds=threshold, weights=PRESETS["cloud-vm"])
-        _, decision = settled(settings, LOAD)
+        _, decision = run_controller(settings, LOAD)
         assert decision.chosen is expected
 
 
-def test_the_checkpoint_interval_is_a_lever_where_it_is_allowed() -> None:
+def test_it_varies_the_checkpoint_interval_where_it_may() -> None:
     fixed = ControllerSettings(threshold_seconds=30.0, schemes=(Scheme.active_replication, Scheme.deployed))
     free = replace(fixed, checkpoint_choices=CHECKPOINT_CHOICES)
-    _, one = settled(fixed, LOAD)
-    _, other = settled(free, LOAD)
-    tight, _ = settled(replace(free, threshold_seconds=8.0), LOAD)
+    _, one = run_controller(fixed, LOAD)
+    _, other = run_controller(free, LOAD)
+    tight, _ = run_controller(replace(free, threshold_seconds=8.0), LOAD)
     assert one.checkpoint_every == 1
     assert other.checkpoint_every > tight.checkpoint_every >= 1
-    dear, cheap = one.of(Scheme.deployed), other.of(Scheme.deployed)
-    assert dear is not None
+    expensive, cheap = one.of(Scheme.deployed), other.of(Scheme.deployed)
+    assert expensive is not None
     assert cheap is not None
-    assert cheap.cost < dear.cost
+    assert cheap.cost < expensive.cost
 
 
 def test_gap_recovery_takes_cheaper_schemes_than_precise_recovery() -> None:
     settings = ControllerSettings(threshold_seconds=5.0)
     busy = replace(LOAD, events_per_second=240_000.0, state_bytes=20e6)
-    _, precise = settled(settings, busy)
-    _, gap = settled(replace(settings, semantics=Semantics.gap), busy)
+    _, precise = run_controller(settings, busy)
+    _, gap = run_controller(replace(settings, semantics=Semantics.gap), busy)
     first, second = precise.of(precise.chosen), gap.of(gap.chosen)
     assert first is not None
     assert second is not None
     assert second.cost < first.cost
 
 
-def test_a_decision_is_a_record_of_everything_it_rests_on() -> None:
-    _, decision = settled(ControllerSettings(threshold_seconds=10.0), LOAD)
+def test_a_decision_records_all_that_it_rests_on() -> None:
+    _, decision = run_controller(ControllerSettings(threshold_seconds=10.0), LOAD)
     plain = json.loads(json.dumps(decision.to_plain()))
     assert plain["chosen"] == "deployed"
     assert plain["inputs"]["state_bytes"] == 50e6
@@ -231,9 +238,11 @@ def test_a_decision_is_a_record_of_everything_it_rests_on() -> None:
         assert one["seconds"] == pytest.approx(sum(part["seconds"] for part in one["parts"]), abs=1e-3)
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(SETTINGS, some_loads(), some_measurements())
 def test_the_same_inputs_give_the_same_decision(
     settings: ControllerSettings, load: Load, measured: list[Measurement]
 ) -> None:
-    assert settled(settings, load, measured, turns=7) == settled(settings, load, measured, turns=7)
+    assert run_controller(settings, load, measured, turns=7) == run_controller(
+        settings, load, measured, turns=7
+    )

@@ -1,4 +1,4 @@
-"""When a coordinator gives a unit up: not while an engine is up that has not had its try, nor for what is over."""
+"""When a coordinator declares a unit failed: not while an engine that may still lead is up, nor for past errors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
     made.close()
 
 
-def looked(unit: Unit, members: dict[str, Member], **record: Any) -> str:
-    """The unit's phase after a coordinator has looked at it; no engine is started."""
+def phase_after_look(unit: Unit, members: dict[str, Member], **record: Any) -> str:
+    """The unit's phase after a coordinator has inspected it; no engine is started."""
     unit.change(lambda now: replace(now, **record))
     coordinator = Coordinator(unit, start=lambda unit, name, kind: None, report=lambda _: None)
     with pytest.MonkeyPatch.context() as patched:
@@ -43,34 +43,46 @@ def follower(pid: int | None = None) -> Member:
     return Member(pid or os.getpid(), socket.gethostname(), "active", phase="following", epoch=5)
 
 
-def ended(*names: str, code: int = 3) -> tuple[tuple[str, int, str, int], ...]:
+def errors_of(*names: str, code: int = 3) -> tuple[tuple[str, int, str, int], ...]:
     return tuple((name, code, "[X] it ended", 5) for name in names)
 
 
-def led(*names: str) -> tuple[Recovery, ...]:
+def recoveries_of(*names: str) -> tuple[Recovery, ...]:
     pairs = enumerate(pairwise(names), 2)
     return tuple(Recovery(lost, leader, number, "active-standby", 0.0) for number, (lost, leader) in pairs)
 
 
-@pytest.mark.parametrize("errors", [ended("e2", "e3", "e4"), ended("e2", code=2)], ids=["three", "one"])
-def test_while_an_engine_is_up_or_on_the_way_errors_of_others_do_not_end_the_unit(
+@pytest.mark.parametrize(
+    "errors", [errors_of("e2", "e3", "e4"), errors_of("e2", code=2)], ids=["three", "one"]
+)
+def test_a_unit_with_an_engine_up_or_starting_does_not_fail_for_errors_of_others(
     errors: Any, unit: Unit
 ) -> None:
-    assert looked(unit, {"e5": follower()}, errors=errors) == "running"
-    assert looked(unit, {}, errors=errors, pending={"e5": ("active", 4e9)}) == "running"
+    assert phase_after_look(unit, {"e5": follower()}, errors=errors) == "running"
+    assert phase_after_look(unit, {}, errors=errors, pending={"e5": ("active", 4e9)}) == "running"
 
 
-@pytest.mark.parametrize("errors", [ended("e2", "e3", "e4"), ended("e2", code=2)], ids=["three", "one"])
-def test_with_nobody_up_it_is_given_up(errors: Any, unit: Unit) -> None:
-    assert looked(unit, {"e5": follower(GONE)}, errors=errors) == "failed"
+@pytest.mark.parametrize(
+    "errors", [errors_of("e2", "e3", "e4"), errors_of("e2", code=2)], ids=["three", "one"]
+)
+def test_a_unit_without_engines_fails(errors: Any, unit: Unit) -> None:
+    assert phase_after_look(unit, {"e5": follower(GONE)}, errors=errors) == "failed"
 
 
-def test_who_is_to_leave_is_not_counted_on(unit: Unit) -> None:
-    assert looked(unit, {"e5": follower()}, errors=ended("e1", code=2), leaving=("e5",)) == "failed"
+def test_an_engine_that_leaves_does_not_keep_the_unit_running(unit: Unit) -> None:
+    assert (
+        phase_after_look(unit, {"e5": follower()}, errors=errors_of("e1", code=2), leaving=("e5",))
+        == "failed"
+    )
 
 
-def test_three_that_led_in_a_row_and_came_to_nothing_are_enough(unit: Unit) -> None:
-    """Otherwise a unit that starts engines faster than they fail would never say why it does not come on."""
-    two = {"leader": "e3", "recoveries": led("e1", "e2", "e3")}
-    assert looked(unit, {"e4": follower()}, errors=ended("e1", "e2", code=2), **two) == "running"
-    assert looked(unit, {"e4": follower()}, errors=ended("e1", "e2", "e3", code=2), **two) == "failed"
+def test_a_unit_fails_when_three_leaders_in_a_row_have_failed(unit: Unit) -> None:
+    """Otherwise a unit that starts engines faster than they fail would never report why it makes no progress."""
+    two = {"leader": "e3", "recoveries": recoveries_of("e1", "e2", "e3")}
+    assert (
+        phase_after_look(unit, {"e4": follower()}, errors=errors_of("e1", "e2", code=2), **two) == "running"
+    )
+    assert (
+        phase_after_look(unit, {"e4": follower()}, errors=errors_of("e1", "e2", "e3", code=2), **two)
+        == "failed"
+    )

@@ -19,14 +19,14 @@ from penstock.ha.coordinator import Coordinator
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Kind, Unit
 from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
-from tests.ha.test_unit import running, stands
+from tests.ha.test_unit import is_complete, is_running
 from tests.ha.unit_kit import Kit
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(400)]
 
 
 class Namespace:
-    """A network namespace with one link to this machine. To be removed."""
+    """A network namespace with one link to this machine; call `remove` at the end."""
 
     def __init__(self) -> None:
         number = os.getpid() % 250 + 1
@@ -47,7 +47,7 @@ class Namespace:
             raise
 
     def cut(self) -> None:
-        """Let nothing through any more, in either direction."""
+        """Cut the link in both directions."""
         self._ip("-n", self.name, "link", "set", "inside", "down")
 
     def remove(self) -> None:
@@ -80,7 +80,7 @@ def server(namespace: Namespace, tmp_path: Path) -> Iterator[ZooKeeperServer]:
     server.stop()
 
 
-class ApartKit(Kit):
+class PartitionedKit(Kit):
     """A unit of which one engine is in a namespace; its coordinator is a thread of the test."""
 
     def __init__(self, folder: Path, scheme: Scheme, namespace: str, apart: str, **settings: Any) -> None:
@@ -88,17 +88,17 @@ class ApartKit(Kit):
         super().__init__(folder, scheme, **settings)
 
     def start_coordinator(self) -> None:
-        self._coordinator = Coordinator(self.unit, start=self._started, report=lambda _: None)
+        self._coordinator = Coordinator(self.unit, start=self._start_engine, report=lambda _: None)
         self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
         self._thread.start()
 
-    def _started(self, unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
+    def _start_engine(self, unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "penstock.cli.engine_process"]
-        where = ["ip", "netns", "exec", self._namespace] if name == self._apart else []
+        prefix = ["ip", "netns", "exec", self._namespace] if name == self._apart else []
         unit.log(name).parent.mkdir(parents=True, exist_ok=True)
         with open(unit.log(name), "ab") as log:
             return subprocess.Popen(
-                [*where, *command, "--state", str(unit.root), "--name", name, "--kind", kind],
+                [*prefix, *command, "--state", str(unit.root), "--name", name, "--kind", kind],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -112,11 +112,11 @@ class ApartKit(Kit):
         super().close()
 
 
-@pytest.mark.parametrize("apart", ["e1", "e2"], ids=["the primary", "the secondary"])
-def test_an_engine_that_is_cut_off_from_the_store_ends_and_the_other_leads(
+@pytest.mark.parametrize("apart", ["e1", "e2"], ids=["the leader", "the follower"])
+def test_an_engine_cut_off_from_the_store_ends_and_the_other_one_leads(
     apart: str, namespace: Namespace, server: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    kit = ApartKit(
+    kit = PartitionedKit(
         tmp_path / "unit",
         Scheme.active_standby,
         namespace.name,
@@ -126,20 +126,20 @@ def test_an_engine_that_is_cut_off_from_the_store_ends_and_the_other_leads(
         lease_seconds=6.0,
     )
     try:
-        kit.feeder.go()
-        kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
-        kit.flowing()
+        kit.feeder.start()
+        kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
+        kit.wait_for_epochs()
         assert sorted(kit.members()) == ["e1", "e2"]
         assert kit.leader() == "e1"
         pid = kit.members()[apart].pid
         namespace.cut()
-        kit.until("it has ended", lambda: not running(pid))
+        kit.wait_until("it has ended", lambda: not is_running(pid))
         other = {"e1": "e2", "e2": "e1"}[apart]
-        kit.until("the other leads", lambda: kit.leader() == other)
-        kit.flowing()
-        kit.until("there is a second one again", lambda: stands(kit, Scheme.active_standby))
+        kit.wait_until("the other leads", lambda: kit.leader() == other)
+        kit.wait_for_epochs()
+        kit.wait_until("there is a follower again", lambda: is_complete(kit, Scheme.active_standby))
         kit.finish()
-        told = kit.unit.log(apart).read_text()
-        assert any(f"[{why}]" in told for why in ("LEASE_LOST", "STORE_UNAVAILABLE", "FENCED")), told
+        log = kit.unit.log(apart).read_text()
+        assert any(f"[{why}]" in log for why in ("LEASE_LOST", "STORE_UNAVAILABLE", "FENCED")), log
     finally:
         kit.close()

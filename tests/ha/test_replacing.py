@@ -1,4 +1,4 @@
-"""How a coordinator replaces secondaries that are lost: at once, but not for ever one after the other."""
+"""A coordinator replaces a lost follower at once, but repeatedly lost ones with growing delays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.ha.unit import Kind, Member, Unit, UnitRecord
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A manual clock."""
 
     now = 1000.0
 
@@ -32,10 +32,10 @@ def engine(kind: Kind, phase: str) -> Member:
     return Member(os.getpid(), socket.gethostname(), kind, phase=phase)
 
 
-def test_an_overloaded_machine_is_not_kept_busy_with_starts(
+def test_an_overloaded_machine_is_not_kept_busy_with_starts_of_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each secondary misses its heartbeats as soon as it is up, since starting it takes what all engines need."""
+    """Each follower misses its heartbeats as soon as it is up, since its start uses the CPU that all engines need."""
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     unit = Unit.create(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
@@ -45,17 +45,17 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts(
     members = {"e1": engine("passive", "primary")}
     monkeypatch.setattr(unit, "members", lambda: dict(members))
     starts: list[float] = []
-    told: list[str] = []
+    reports: list[str] = []
 
     def start(unit: Unit, name: str, kind: Kind) -> None:
         starts.append(clock.now)
         members[name] = engine(kind, "following")
 
-    looks = Coordinator(unit, start=start, report=told.append)
+    coordinator = Coordinator(unit, start=start, report=reports.append)
     for _ in range(240):
-        looks._look()
+        coordinator._look()
         for name in [name for name in members if name != "e1"]:
-            looks._look()
+            coordinator._look()
             del members[name]
         clock.now += 1.0
     waits = [round(after - before) for before, after in pairwise(starts)]
@@ -63,11 +63,13 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts(
     assert waits[2:5] == sorted(waits[2:5]), "then each waits longer"
     assert waits[4] >= 15
     assert max(waits) <= 61
-    assert any("lost repeatedly" in line for line in told)
+    assert any("lost repeatedly" in line for line in reports)
 
 
-def test_one_that_was_asked_to_leave_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheme that is switched often lets engines go often."""
+def test_a_follower_asked_to_leave_does_not_count_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frequent switches of the scheme make engines leave often."""
     unit = Unit.create(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
     unit.create_record(
         UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1)
@@ -80,13 +82,13 @@ def test_one_that_was_asked_to_leave_is_not_counted(tmp_path: Path, monkeypatch:
         starts.append(name)
         members[name] = engine(kind, "following")
 
-    looks = Coordinator(unit, start=start, report=lambda _: None)
+    coordinator = Coordinator(unit, start=start, report=lambda _: None)
     for _ in range(6):
-        looks._look()
-        looks._look()
+        coordinator._look()
+        coordinator._look()
         gone = starts[-1]
         unit.change(lambda now, gone=gone: replace(now, leaving=(gone,)))  # type: ignore[misc]
-        looks._look()
+        coordinator._look()
         del members[gone]
-        looks._look()
+        coordinator._look()
     assert len(starts) >= 6

@@ -1,4 +1,4 @@
-"""The schemes and the semantics as data: what the tables say agrees with itself."""
+"""The tables of schemes and of semantics are consistent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_there_are_six_schemes_and_four_semantics() -> None:
 
 
 @pytest.mark.parametrize("scheme", Scheme)
-def test_what_a_secondary_takes_is_what_it_does(scheme: Scheme) -> None:
+def test_the_resources_of_a_follower_match_what_it_does(scheme: Scheme) -> None:
     facts = SCHEMES[scheme]
     takes = facts.takes
     assert (takes.engines > 0) == facts.up
@@ -34,7 +34,7 @@ def test_what_a_secondary_takes_is_what_it_does(scheme: Scheme) -> None:
 
 
 @pytest.mark.parametrize("scheme", Scheme)
-def test_on_failure_only_what_is_missing_is_done_and_in_order(scheme: Scheme) -> None:
+def test_a_failover_has_only_the_steps_that_the_follower_has_not_done_in_order(scheme: Scheme) -> None:
     facts = SCHEMES[scheme]
     done = facts.on_failure
     assert [step for step in Step if step in done] == list(done)
@@ -44,7 +44,7 @@ def test_on_failure_only_what_is_missing_is_done_and_in_order(scheme: Scheme) ->
     assert (Step.fetch in done) == (not facts.has_spans)
 
 
-def test_weaker_semantics_do_fewer_steps() -> None:
+def test_weaker_semantics_need_fewer_steps() -> None:
     for scheme in Scheme:
         precise, rollback, gap, amnesia = (set(steps(scheme, semantics)) for semantics in Semantics)
         assert precise == rollback >= gap >= amnesia
@@ -55,13 +55,13 @@ def test_precise_recovery_loses_and_repeats_nothing() -> None:
         assert at_risk(scheme, Semantics.precise, 10) == AtRisk(0, 0, False)
 
 
-def test_gap_loses_the_epochs_since_the_last_durable_manifest_unless_the_secondary_ran_them() -> None:
+def test_gap_loses_the_epochs_since_the_last_durable_manifest_unless_the_follower_executed_them() -> None:
     assert at_risk(Scheme.deployed, Semantics.gap, 10) == AtRisk(11, 0, False)
     assert at_risk(Scheme.active_standby, Semantics.gap, 10) == AtRisk(0, 0, False)
     assert at_risk(Scheme.deployed, Semantics.amnesia, 10) == AtRisk(11, 0, True)
     assert at_risk(Scheme.passive_hot, Semantics.rollback, 10) == AtRisk(0, 10, False)
 
 
-def test_a_scheme_is_plain_json() -> None:
+def test_a_scheme_can_be_written_as_json() -> None:
     for facts in SCHEMES.values():
         assert json.loads(json.dumps(facts.to_plain()))["scheme"] == facts.scheme

@@ -1,11 +1,11 @@
-"""The soak: a unit under load while engines and the coordinator are killed and paused, the disk is full, the store is
-away, and the scheme changes; at the end the output is that of an undisturbed run, event for event.
+"""A soak test: a unit under load while engines and the coordinator are killed and paused, the disk is full, the store
+is unavailable, and the scheme changes; at the end the output is that of an undisturbed run, event for event.
 
-What happens when follows from a seed:
+The faults and their times follow from a seed:
 
     PENSTOCK_SOAK_SECONDS=1800 PENSTOCK_SOAK_SEED=7 ./run test -m soak tests/ha/test_soak.py
 
-`PENSTOCK_SOAK_MASTER=local[1]` has it on Spark. Disks are filled where a small file system can be mounted (root).
+`PENSTOCK_SOAK_MASTER=local[1]` runs it on Spark. Disks are filled where a small file system can be mounted (root).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.ha.schemes import SCHEMES, Scheme
 from tests.ha.unit_kit import Kit
 
 LEASE_SECONDS = 2.5
-#: how long the short one disturbs
+#: how long the short soak injects faults
 SHORT_SECONDS = 45.0
 #: lines a second that the feeder appends to each of two files
 LINES = 30
@@ -37,7 +37,7 @@ _DISK = "24m"
 
 @contextlib.contextmanager
 def small_disk(place: Path) -> Iterator[bool]:
-    """A file system of its own at `place`, small enough to be filled; whether there is one."""
+    """Mount a small file system at `place`; yield whether that was possible."""
     place.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "penstock-soak", str(place)]
     try:
@@ -52,7 +52,7 @@ def small_disk(place: Path) -> Iterator[bool]:
 
 
 class Soak:
-    """Disturbs a unit. Whatever it does it can undo: `heal`."""
+    """Injects faults into a unit; `heal` undoes them."""
 
     def __init__(self, kit: Kit, draw: random.Random, disk: Path | None) -> None:
         self._kit, self._draw, self._disk = kit, draw, disk
@@ -60,43 +60,43 @@ class Soak:
         self._store = Path(kit.unit.launch.coordination)
         self.done: list[str] = []
         self._faults: dict[str, Callable[[], None]] = {
-            "kill the primary": lambda: self._kill(leads=True),
-            "kill the secondary": lambda: self._kill(leads=False),
+            "kill the leader": lambda: self._kill(leads=True),
+            "kill the follower": lambda: self._kill(leads=False),
             "kill all engines": self._kill_all,
             "kill the coordinator": kit.kill_coordinator,
-            "pause the primary": lambda: self._pause(leads=True),
-            "pause the secondary": lambda: self._pause(leads=False),
-            "take the store away": self._away,
+            "pause the leader": lambda: self._pause(leads=True),
+            "pause the follower": lambda: self._pause(leads=False),
+            "take the store away": self._move_store_away,
             "change the scheme": lambda: kit.unit.switch_scheme(draw.choice([*SCHEMES])) and None,
         }
         if disk is not None:
-            self._faults["fill the disk"] = self._fill
+            self._faults["fill the disk"] = self._fill_disk
 
     def run(self, seconds: float) -> None:
-        """Disturb for so long."""
+        """Inject faults for so many seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(self._draw.uniform(0.5, 4.0))
             name = self._draw.choice([*self._faults])
             self.done.append(f"{time.time():.1f} {name}")
-            # what a fault meets in the midst of another it may not be able to do
+            # a fault may be impossible in the midst of another
             with contextlib.suppress(PenstockError, OSError, KeyError):
                 self._faults[name]()
             self._operate()
         self.heal()
 
     def heal(self) -> None:
-        """Undo what lasts; see that somebody coordinates."""
+        """Undo the faults that last; start a coordinator if there is none."""
         for pid in list(self._paused):
-            self._wake(pid)
+            self._resume(pid)
         if self._store.with_name("away").exists():
-            self._back()
+            self._bring_store_back()
         if self._disk is not None:
             (self._disk / "ballast").unlink(missing_ok=True)
         self._operate()
 
     def _operate(self) -> None:
-        """What a person or a service manager does: start the command again when it has ended."""
+        """Start the coordinator again if it has ended, as a service manager does."""
         if self._kit.coordinator is None or self._kit.coordinator.poll() is not None:
             with contextlib.suppress(PenstockError):
                 self._kit.unit.change(lambda now: replace(now, phase="running", errors=()))
@@ -123,26 +123,26 @@ class Soak:
             os.kill(pid, signal.SIGSTOP)
             self._paused.add(pid)
             time.sleep(self._draw.uniform(0.1, 2 * LEASE_SECONDS))
-            self._wake(pid)
+            self._resume(pid)
 
-    def _wake(self, pid: int) -> None:
+    def _resume(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
         self._paused.discard(pid)
 
-    def _away(self) -> None:
+    def _move_store_away(self) -> None:
         self._store.rename(self._store.with_name("away"))
         try:
             time.sleep(self._draw.uniform(0.1, 2 * LEASE_SECONDS))
         finally:
-            self._back()
+            self._bring_store_back()
 
-    def _back(self) -> None:
-        # somebody who had looked just before may have made a folder in its place, as below a mount that is away
+    def _bring_store_back(self) -> None:
+        # a process that looked just before may have created a folder in its place, as below an unmounted path
         shutil.rmtree(self._store, ignore_errors=True)
         self._store.with_name("away").rename(self._store)
 
-    def _fill(self) -> None:
+    def _fill_disk(self) -> None:
         assert self._disk is not None
         ballast = self._disk / "ballast"
         try:
@@ -154,8 +154,8 @@ class Soak:
             ballast.unlink()
 
 
-def soaked(folder: Path, seconds: float, seed: int, master: str) -> None:
-    """One soak."""
+def run_soak(folder: Path, seconds: float, seed: int, master: str) -> None:
+    """Run one soak."""
     draw = random.Random(seed)
     with small_disk(folder / "disk") as mounted:
         (folder / "disk" / "out").mkdir()
@@ -173,8 +173,8 @@ def soaked(folder: Path, seconds: float, seed: int, master: str) -> None:
         )
         soak = Soak(kit, draw, folder / "disk" if mounted else None)
         try:
-            kit.feeder.go()
-            kit.until("it leads", kit.leader)
+            kit.feeder.start()
+            kit.wait_until("an engine leads", kit.leader)
             soak.run(seconds)
             kit.finish(180)
         except BaseException:
@@ -188,15 +188,15 @@ def soaked(folder: Path, seconds: float, seed: int, master: str) -> None:
 @pytest.mark.soak
 @pytest.mark.kill
 @pytest.mark.timeout(400)
-def test_a_short_soak(tmp_path: Path) -> None:
-    soaked(tmp_path, SHORT_SECONDS, seed=1, master="inline")
+def test_a_short_soak_leaves_the_output_undisturbed(tmp_path: Path) -> None:
+    run_soak(tmp_path, SHORT_SECONDS, seed=1, master="inline")
 
 
 @pytest.mark.soak
 @pytest.mark.kill
 @pytest.mark.timeout(0)
-def test_a_soak(tmp_path: Path) -> None:
-    soaked(
+def test_a_soak_leaves_the_output_undisturbed(tmp_path: Path) -> None:
+    run_soak(
         tmp_path,
         float(os.environ.get("PENSTOCK_SOAK_SECONDS", "600")),
         int(os.environ.get("PENSTOCK_SOAK_SEED", "2")),

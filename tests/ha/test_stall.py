@@ -1,4 +1,4 @@
-"""A stall of everything costs the engine that led, and not the one that is to take over: that joins again."""
+"""When all processes stall, the leader is replaced, and the follower joins again instead of ending."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GONE = 2**22 + 1
 
 
 @pytest.mark.parametrize("scheme", [Scheme.active_standby, Scheme.passive_hot])
-def test_after_a_stall_of_everything_the_second_engine_takes_over(tmp_path: Path, scheme: Scheme) -> None:
+def test_after_a_stall_of_all_processes_the_follower_takes_over(tmp_path: Path, scheme: Scheme) -> None:
     kit = Kit(tmp_path, scheme, lease_seconds=2.5)
     try:
-        kit.feeder.go()
-        second = kit.until("there is a second engine", kit.secondary)
-        kit.flowing()
+        kit.feeder.start()
+        follower = kit.wait_until("there is a follower", kit.follower)
+        kit.wait_for_epochs()
         first, pids = kit.leader(), [member.pid for member in kit.members().values()]
         assert kit.coordinator is not None
         pids.insert(0, kit.coordinator.pid)
@@ -36,27 +36,27 @@ def test_after_a_stall_of_everything_the_second_engine_takes_over(tmp_path: Path
         time.sleep(4.0)  # longer than the lease
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-        kit.until("another leads", lambda: kit.leader() not in (None, first))
-        assert kit.leader() == second, kit.told()
-        kit.flowing()
-        assert "in the unit again" in kit.unit.log(second).read_text()
-        told = kit.unit.log(str(first)).read_text()
-        assert "[LEASE_LOST]" in told or "[FENCED]" in told, "whichever it meets first"
+        kit.wait_until("another leads", lambda: kit.leader() not in (None, first))
+        assert kit.leader() == follower, kit.read_logs()
+        kit.wait_for_epochs()
+        assert "in the unit again" in kit.unit.log(follower).read_text()
+        log = kit.unit.log(str(first)).read_text()
+        assert "[LEASE_LOST]" in log or "[FENCED]" in log, "whichever it meets first"
         kit.finish()
     finally:
         kit.close()
 
 
-def test_the_recovery_from_a_primary_that_hangs_is_measured(tmp_path: Path) -> None:
-    """From its last result, or, if the coordinator noticed before its lease was taken, from then."""
+def test_the_recovery_from_a_leader_that_hangs_is_measured(tmp_path: Path) -> None:
+    """From its last result, or from when the coordinator noticed, if that was before its lease was taken."""
     kit = Kit(tmp_path, Scheme.active_standby)
     try:
-        kit.feeder.go()
-        kit.until("there is a second engine", kit.secondary)
-        kit.flowing()
+        kit.feeder.start()
+        kit.wait_until("there is a follower", kit.follower)
+        kit.wait_for_epochs()
         hung = kit.members()[str(kit.leader())].pid
         os.kill(hung, signal.SIGSTOP)
-        kit.until(
+        kit.wait_until(
             "another has results",
             lambda: kit.record().recoveries[-1:] and kit.record().recoveries[-1].first_result_at,
         )
@@ -71,10 +71,10 @@ def test_the_recovery_from_a_primary_that_hangs_is_measured(tmp_path: Path) -> N
         kit.close()
 
 
-def test_only_secondaries_whose_process_is_there_are_expected_back() -> None:
+def test_only_followers_whose_process_exists_are_expected_back() -> None:
     here, gone = (Member(pid, socket.gethostname(), "active") for pid in (os.getpid(), GONE))
     known = {"e1": here, "e2": here, "e3": gone, "e4": here}
     record = UnitRecord(Scheme.active_standby, "d", leader="e1", lost={"e1": 99.0, "e2": 99.0, "e4": 90.0})
-    assert find_returning(record, known, {}, 100.0) == {"e2", "e4"}, "who led does not come back"
+    assert find_returning(record, known, {}, 100.0) == {"e2", "e4"}, "a former leader does not come back"
     assert find_returning(record, known, {}, 100.0, 2.0) == {"e2"}, "nobody is waited for much longer"
     assert find_returning(record, known, {"e5": here}, 100.0, 2.0) == set()

@@ -1,6 +1,6 @@
-"""A unit of real engine processes over two files that grow: what its tests share.
+"""Runs a unit of real engine processes over two files that grow.
 
-The engines run without Spark (`master="inline"`) unless asked otherwise: then an engine starts in a second or two, and
+The engines run without Spark (`master="inline"`) by default: then an engine starts in a second or two, and
 everything but Spark is as it is. The coordinator is a process of its own: `tests.ha.coordinating`.
 """
 
@@ -46,7 +46,7 @@ app = ps.app(
     ps.output("counts", counts, ps.jsonl({out!r} + "/counts"), ps.sqlite({out!r} + "/out.db", "counts")),
 )
 """
-#: the same events for jobs that come and go; `risky` raises in the process whose number is in a file, or in all others
+#: the same events for managed jobs; `risky` raises in the process whose id is in a file, or in all others
 JOBS = """
 import os
 import pathlib
@@ -81,20 +81,20 @@ CREATE JOB totals AS SELECT page, SUM(visits) AS visits FROM counts GROUP BY pag
 functions = {{"risky": lambda user: user.map_batches(risky, return_dtype=pl.String)}}
 app = ps.jobs_app("golden", SQL, streams={{"events": events}}, functions=functions)
 """
-#: longer than a busy machine stalls; who is killed is noticed at once, by who started it
+#: longer than a busy machine stalls; the coordinator sees at once when a process that it started ends
 LEASE_SECONDS = 6.0
-#: what a unit is given to come to where a test waits for it, on a busy machine
+#: how long a test waits for a condition, on a busy machine
 PATIENCE_SECONDS = 60.0
 
 
 class Feeder:
-    """Appends lines to the files, some at a time, as a live source would."""
+    """Appends a few lines to the files at a time, as a live source does."""
 
     def __init__(
         self, folder: Path, count: int, pause_seconds: float, at_once: int = 3, second: Path | None = None
     ) -> None:
         self._lines = golden.lines(count=count)
-        #: the second copy is a while behind the first, and has the files' lines the other way round interleaved
+        #: the second copy lags behind the first and interleaves the files' lines in the other order
         self.folders = [folder] if second is None else [folder, second]
         for copy in self.folders:
             copy.mkdir(parents=True)
@@ -102,38 +102,38 @@ class Feeder:
                 (copy / f"{name}.log").touch()
         self._pause, self._at_once = pause_seconds, at_once
         self._appending = threading.Lock()
-        if second is not None:  # which of them is seen first would tell them apart for life
+        if second is not None:  # else the file that is seen first would decide their identity
             for copy in self.folders:
                 self._append(copy, list(self._lines), 0)
-        self._go = threading.Event()
+        self._started = threading.Event()
         self._hurry = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self._thread.start()
 
-    def go(self) -> None:
-        self._go.set()
+    def start(self) -> None:
+        self._started.set()
 
     def stop(self) -> None:
         """Append nothing more."""
         self._over.set()
         self._hurry.set()
-        self._go.set()
+        self._started.set()
         self._thread.join()
 
-    def lose(self, copy: int) -> None:
-        """Take a copy away for good."""
+    def remove_copy(self, copy: int) -> None:
+        """Remove a copy for good."""
         with self._appending:
             shutil.rmtree(self.folders[copy])
 
     def finish(self) -> None:
         """Append the rest at once."""
         self._hurry.set()
-        self._go.set()
+        self._started.set()
         self._thread.join()
 
     def _feed(self) -> None:
-        self._go.wait()
+        self._started.wait()
         longest = max(map(len, self._lines.values()))
         for first in range(0 if len(self.folders) == 1 else self._at_once, longest, self._at_once):
             if self._over.is_set():
@@ -154,7 +154,7 @@ class Feeder:
 
 
 class Kit:
-    """A unit under test. To be closed."""
+    """A unit under test; call `close` at the end."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Kit:
         ):
             text = app.format(pattern=str(first / "*.log"), out=str(out))
             if copies:
-                # the engine that is blind sees what is linked to from folders of its own
+                # the blind engine reads folders of its own, which link to the files that it sees
                 logs = ", ".join(f"ps.files({str(one)!r} + HERE + '/*.log')" for one in read)
                 text = text.replace(f"ps.files({str(first / '*.log')!r})", f"ps.replicated({logs})")
                 text = f"import sys\nHERE = '-blind' if {blind!r} in sys.argv else ''\n{text}"
@@ -220,7 +220,7 @@ class Kit:
         self.coordinator: subprocess.Popen[bytes] | None = None
         self.start_coordinator()
 
-    # -- acting ----------------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------
 
     def start_coordinator(self) -> None:
         with open(self.folder / "coordinator.log", "ab") as log:
@@ -247,8 +247,18 @@ class Kit:
         """SIGKILL to an engine's process."""
         os.kill(self.members()[name].pid, signal.SIGKILL)
 
+    def replace_leader(self, seconds: float = PATIENCE_SECONDS) -> str:
+        """Kill the leader and wait for another one; return that one's name."""
+        first = self.leader()
+        assert first is not None
+        self.kill(first)
+        found = self.wait_until(
+            "another leads", lambda: self.leader() not in (None, first) and self.leader(), seconds
+        )
+        return str(found)
+
     def close(self) -> None:
-        """Stop everything; whatever does not stop is killed, by the numbers it gave."""
+        """Stop everything; kill by process id what does not stop."""
         self.feeder.stop()
         members = self.members()
         self.unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
@@ -267,7 +277,7 @@ class Kit:
                 self.kill_coordinator()
         self.unit.close()
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- observations ---------------------------------------------------------------------------
 
     def record(self) -> UnitRecord:
         return self.unit.record()
@@ -276,12 +286,12 @@ class Kit:
         return self.unit.members()
 
     def leader(self) -> str | None:
-        """The engine that leads, once it says so itself."""
+        """The engine that leads, once it reports so itself."""
         record, members = self.record(), self.members()
         name = record.leader
         return name if name in members and members[name].phase == "primary" else None
 
-    def secondary(self, *phases: str) -> str | None:
+    def follower(self, *phases: str) -> str | None:
         """The engine that does not lead, if it is in one of these phases."""
         leader = self.leader()
         for name, member in self.members().items():
@@ -293,29 +303,29 @@ class Kit:
         """The last epoch that is recorded."""
         return max(self.unit.shared_records.epochs(), default=-1)
 
-    def until(self, what: str, true: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    def wait_until(self, what: str, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(ExternalError):  # the store may be away for a while, for us as well
-                if found := true():
+                if found := condition():
                     return found
             if time.monotonic() >= deadline:
-                raise AssertionError(f"waited {seconds:g} s until {what}\n{self.told()}")
+                raise AssertionError(f"waited {seconds:g} s until {what}\n{self.read_logs()}")
             time.sleep(0.05)
 
-    def flowing(self, epochs: int = 3) -> None:
-        """Wait until so many further epochs are through."""
-        begin = self.epoch()
-        self.until("epochs go on", lambda: self.epoch() >= begin + epochs)
+    def wait_for_epochs(self, epochs: int = 3) -> None:
+        """Wait until so many further epochs are recorded."""
+        start = self.epoch()
+        self.wait_until("epochs continue", lambda: self.epoch() >= start + epochs)
 
-    def told(self) -> str:
-        """Everything the processes said."""
+    def read_logs(self) -> str:
+        """The logs of all processes, after the unit's record."""
         logs = sorted([*(self.root / "ha" / "logs").glob("*.log"), self.folder / "coordinator.log"])
-        said = "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs if log.exists())
-        return f"{self.record()}\n{self.members()}\n{said}"
+        shown = "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs if log.exists())
+        return f"{self.record()}\n{self.members()}\n{shown}"
 
-    def expected(self) -> Rows:
-        """What an undisturbed run puts out, an app in one epoch; the files must be complete."""
+    def expected_output(self) -> Rows:
+        """The output of an undisturbed run, an app's in one epoch; the files must be complete."""
         app, state = load(self.folder / "straight.py"), self.folder / "straight-state"
         if isinstance(app, JobsApp):
             engine = InlineEngine(app.on(state), state, epoch_units=12_000)
@@ -324,27 +334,27 @@ class Kit:
             engine.close()
         else:
             run_inline(app, state)
-        return rows_below(self.folder / "straight") | aside(self.folder / "straight-state")
+        return rows_below(self.folder / "straight") | side_output(self.folder / "straight-state")
 
-    def found(self) -> Rows:
-        return rows_below(self.out) | aside(self.root)
+    def output(self) -> Rows:
+        return rows_below(self.out) | side_output(self.root)
 
     def finish(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Let the input come to its end and see that the output is that of an undisturbed run."""
+        """Append the rest of the input and check that the output is that of an undisturbed run."""
         self.feeder.finish()
-        expected = self.expected()
+        expected = self.expected_output()
         deadline = time.monotonic() + seconds
-        while (found := self.found()) != expected:
+        while (found := self.output()) != expected:
             short = {name: (len(found.get(name, [])), len(rows)) for name, rows in expected.items()}
-            assert time.monotonic() < deadline, f"found, expected: {short}\n{self.told()}"
+            assert time.monotonic() < deadline, f"found, expected: {short}\n{self.read_logs()}"
             time.sleep(0.2)
         state = StateDirectory(Path(self.record().directory))
         generations = [state.manifests.read(epoch).generation for epoch in state.manifests.epochs()]
         assert generations == sorted(generations)
 
 
-def aside(state: Path) -> Rows:
-    """What was put aside: dead letters and late events."""
+def side_output(state: Path) -> Rows:
+    """Dead letters and late events."""
     return {
         f"{why}-{name}": rows for why in ("dead", "late") for name, rows in rows_below(state / why).items()
     }

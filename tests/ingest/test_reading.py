@@ -9,8 +9,8 @@ import pytest
 import penstock as ps
 from penstock.catalogue.program_of import program_of
 from penstock.engine.state_location import state_location
+from penstock.epoch.execution import SkippedSpan, newly_skipped, returned_spans
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
-from penstock.epoch.skipped_partitions import SkippedSpan, newly_skipped, returned_spans
 from penstock.epoch.stages import LocalStages
 from penstock.errors import UserError
 from penstock.ingest.frames import Frame

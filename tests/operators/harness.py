@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.epoch.emission_limit import EmissionLimit, PendingEmissions, WatermarkStep
+from penstock.epoch.rate_control import EmissionLimit, PendingEmissions, WatermarkStep
 from penstock.logs.contract import Partition
 from penstock.operators.event_windows import END_OF_TIME
 from penstock.operators.job_windows import CLOSING_BATCHES

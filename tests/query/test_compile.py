@@ -17,8 +17,8 @@ from penstock import col
 from penstock.decode.contract import Decoded, Decoder
 from penstock.logs.contract import Chunk
 from penstock.query.compile import compile_app
-from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
+from penstock.query.steps import EdgeSource
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 

@@ -15,14 +15,13 @@ from penstock.catalogue.app_plan import AppPlan
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compile_app, compile_forms
-from penstock.query.edges import EdgeSource
 from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL
 from penstock.query.rules.merge_steps import merge
 from penstock.query.rules.push_filters import push_filters
 from penstock.query.rules.share_equal import share_equal
-from penstock.query.steps import FilterStep, MapStep, MergedStep
+from penstock.query.steps import EdgeSource, FilterStep, MapStep, MergedStep
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 

@@ -8,9 +8,9 @@ import pytest
 from polars import col
 
 from penstock.errors import PenstockError
-from penstock.query.edges import EdgeSource
 from penstock.query.jobs_plan import SharedSelection
 from penstock.query.select_events import REPEATED, _Batch
+from penstock.query.steps import EdgeSource
 
 ROWS = 60
 FRAME = pl.DataFrame(

@@ -16,11 +16,11 @@ from penstock.state.collection import Changes
 from penstock.state.continuity import first_difference
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
-from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import find_problems
 from penstock.state.run import RunEntry
 from penstock.state.run_store import RunStore
+from penstock.state.state_facts import FORMAT
 
 
 def condition_of(error: pytest.ExceptionInfo[PenstockError]) -> str:

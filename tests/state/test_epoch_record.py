@@ -13,7 +13,7 @@ from penstock.errors import UserError
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
-from penstock.state.format import FORMAT
+from penstock.state.state_facts import FORMAT
 
 #: as the versions that knew no record types have written them: the least that one holds, and the most
 LEAST = (

@@ -11,9 +11,9 @@ import pytest
 from penstock.errors import ExternalError, UserError
 from penstock.state import durable
 from penstock.state.directory import StateDirectory
-from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import find_problems
+from penstock.state.state_facts import FORMAT
 from penstock.state.upgrade import BACKUP
 
 FORMER, NOW, SUMMARY = "0123456789abcdef", "fedcba9876543210", "rows: clicks"

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.operators.functions.contract import Piece
 from penstock.operators.functions.ranges import split_batches
-from penstock.state.row_order import expand_row_ranges
+from penstock.state.buckets import expand_row_ranges
 
 Numbers = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.state.row_order import expand_row_ranges
+from penstock.state.buckets import expand_row_ranges
 
 #: rows gathered at a time when ranges overlap
 _ROWS_AT_ONCE = 1 << 22

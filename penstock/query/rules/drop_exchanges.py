@@ -11,9 +11,8 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.operators.routing import ByKey
-from penstock.query.edges import Edge
 from penstock.query.physical import Plan, Stage
-from penstock.query.steps import ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
+from penstock.query.steps import Edge, ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 
 def drop_exchanges(plan: Plan) -> Plan:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.query.edges import Edge
 from penstock.query.physical import Plan
+from penstock.query.steps import Edge
 
 
 def pre_reduce(plan: Plan) -> Plan:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.golden import unit_app
+from tests.golden import unit_app, unit_jobs
 from tests.golden.case import Case, Files, Killed, OfUnit, OnSpark, Reduced
 from tests.golden.cases import aggregates, custom, dealing, engines, jobs, keyed, meetings, tops, windows
+from tests.golden.jobs_unit import OfJobsUnit
+from tests.golden.over_logs import Kafka, Redis, Segments
 
 _ALL = (
     Case("time-windows", windows.time_windows),
@@ -40,10 +42,22 @@ _ALL = (
     Case("moved-buckets", engines.some_of_each, moves={2: {0: 1, 5: 0, 7: 2}, 4: {1: 2}}),
     Case("checkpoints-apart", engines.some_of_each, checkpoint_every=4, cut=6),
     Files("files", engines.over_files, epoch_units=2_600),
+    Segments("segment-log", engines.over_a_log, epoch_units=2_600),
+    Segments("replicated-log", engines.over_a_log, epoch_units=2_600, names=("log-a/events", "log-b/events")),
+    Redis("redis-streams", engines.over_a_log),
+    Kafka("kafka-topic", engines.over_a_log),
     Reduced("reduced-by-agents", engines.reduced),
     OnSpark("on-spark", engines.some_of_each),
     OfUnit("unit-passive-replication", unit_app.build),
     OfUnit("unit-active-replication", unit_app.build, scheme="active-replication", fails_over=True),
+    OfJobsUnit(
+        "unit-of-jobs",
+        unit_jobs.build,
+        commands=unit_jobs.CHANGES,
+        stateless=frozenset({"dropped"}),
+        scheme="active-replication",
+        fails_over=True,
+    ),
     Killed("killed-before-the-manifest", engines.some_of_each, step="sliced"),
     Killed("killed-after-the-record", engines.some_of_each, step="recorded"),
     Killed("killed-after-the-sinks", engines.sinks, step="delivered"),

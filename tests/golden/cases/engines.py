@@ -75,6 +75,19 @@ def over_files(given: Given) -> ps.App:
     return ps.app("over-files", *(given.output(name, one) for name, one in rows.items()))
 
 
+def over_a_log(given: Given) -> ps.App:
+    """A stream whose log the case has. It waits for all partitions, however long one is silent."""
+    events = given.stream("events", idle_after=None)
+    users = events.key_by("user")
+    rows = {
+        "counts": users.window("15s").aggregate(ps.count("n"), ps.sum_("amount", "sum")),
+        "last": users.last(3, "page"),
+        "sessions": users.session("3s").count("n"),
+        "best": users.running("6s").sum("n", "total").top(2),
+    }
+    return ps.app("over-a-log", *(given.output(name, one) for name, one in rows.items()))
+
+
 def reduced(given: Given) -> ps.App:
     """What agents can begin: windows and totals of functions whose partial answers are small."""
     events = given.stream("events")

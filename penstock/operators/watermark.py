@@ -1,4 +1,4 @@
-"""Computes event time of a stream: how far the watermark has come. Pure.
+"""Computes event time of a stream: which events are late or dated in the future, and the watermark. Pure.
 
 An event is late when it is more than the allowed lateness older than the newest event *before it in its own partition*,
 or older than the stream's watermark. The first depends on the log alone, so it does not matter where epochs are cut.
@@ -9,9 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.state.manifest import PartitionTime, StreamTime
+
+Instants = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+
+
+class EventLateness(NamedTuple):
+    """What each event of a partition is."""
+
+    #: dated beyond what is believed
+    future: Marks
+    late: Marks
+    #: the newest time before each event
+    newest_before: Instants
+    #: the newest believed time, with all of these events
+    highest: int
+
+
+def classify_events(times: Instants, highest: int, floor: int, bound: int, lateness: int) -> EventLateness:
+    """Classify one or more events of a partition. `highest` is the newest time before them.
+
+    `floor` is the watermark: an event before it is late whatever its partition has had. An event after `bound` is a
+    future event.
+    """
+    future = times > bound
+    newest = np.maximum.accumulate(np.where(future, NEVER, times))
+    newest_before = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
+    late = times < np.maximum(newest_before - lateness, floor)
+    return EventLateness(future, late, newest_before, max(highest, int(newest[-1])))
 
 
 def advance_watermark(

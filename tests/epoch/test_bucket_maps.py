@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.epoch.stage_maps import maps_by_stage, plan_migration
+from penstock.epoch.migration_cost import plan_migration
 from penstock.errors import UserError
 from penstock.query.compile import compile_app
+from penstock.query.physical import maps_by_stage
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems

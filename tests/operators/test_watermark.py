@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.epoch.watermark import add_partitions, advance_watermark, skip_idle_streams
 from penstock.operators.contract import FOREVER, NEVER
+from penstock.operators.watermark import add_partitions, advance_watermark, skip_idle_streams
 from penstock.state.manifest import PartitionTime, StreamTime
 
 

@@ -1,4 +1,4 @@
-"""Loads, histories and settings to try the controller with."""
+"""Generates loads, measurements and settings for tests of the controller."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.ha.decision import Decision
 from penstock.ha.history import FIGURES, Load, Measured, Measurement
 from penstock.ha.settings import ControllerSettings
 
-#: the machine may be busy with something else
-UNHURRIED = hypothesis_settings(deadline=None)
+#: no deadline of hypothesis: the machine may be busy
+NO_DEADLINE = hypothesis_settings(deadline=None)
 LOAD = Load(
     at=0.0,
     events_per_second=100_000.0,
@@ -28,7 +28,7 @@ LOAD = Load(
     idle_memory_bytes=0.9e9,
     lag_seconds=0.1,
 )
-USUAL: list[Measurement] = [
+TYPICAL: list[Measurement] = [
     Measured("detect", 2.2),
     Measured("start", 12.0),
     Measured("wire", 0.4),
@@ -72,12 +72,12 @@ def some_measurements(draw: st.DrawFn) -> list[Measurement]:
     return found
 
 
-def settled(
+def run_controller(
     settings: ControllerSettings, load: Load, measured: list[Measurement] | None = None, turns: int = 12
 ) -> tuple[ControllerState, Decision]:
     """The controller after some turns, a minute apart, of the same load."""
     state = initial_state(settings, 0.0)
-    more = USUAL if measured is None else measured
+    more = TYPICAL if measured is None else measured
     for turn in range(turns):
         state, decision = decide(state, [*more, replace(load, at=60.0 * turn)], settings, 60.0 * turn)
         more = []
