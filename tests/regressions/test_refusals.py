@@ -10,7 +10,7 @@ from penstock import col
 from penstock.errors import UserError
 from penstock.query.compile import compile_app
 from tests.regressions.harness import run, stream
-from tests.regressions.test_counts import ROWS
+from tests.regressions.test_wrong_results import ROWS
 
 
 def test_a_join_accepts_partitioners_of_keys_with_other_names():

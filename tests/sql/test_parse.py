@@ -267,7 +267,7 @@ def test_a_text_that_is_too_long_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "limit", "wanted"),
+    ("text", "where", "limit", "expected"),
     [
         ("SELECT a FROM b", "c = 1", None, "SELECT a FROM b WHERE c = 1"),
         ("SELECT a FROM b WHERE x LIMIT 3", None, 5, "SELECT a FROM b WHERE x LIMIT 5"),
