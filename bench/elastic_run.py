@@ -145,7 +145,7 @@ class _Run:
         self._found.digest = digest(Path(self._script.out))
         if self._engine.elasticity is not None:
             record = self._engine.elasticity.loop.record
-            self._found.decisions = [json.loads(entry.to_json()) for entry in record.entries]
+            self._found.decisions = [entry.to_json() for entry in record.entries]
         return self._found
 
     def _watch(self, report: EpochReport) -> None:

@@ -29,7 +29,7 @@ from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_unit
-from penstock.server.status_client import request_status
+from penstock.server.status_client import request_metrics
 
 ha_app = typer.Typer(
     help="Show, switch and stop HA units; simulate the controller that chooses schemes.",
@@ -88,7 +88,7 @@ def _export_metrics(unit: dict[str, Any]) -> str:
     registry, of_leader = Registry(), ""
     set_unit(registry, unit)
     with contextlib.suppress(ExternalError):  # it is on another host, or busy
-        of_leader = str(request_status(Path(unit["directory"]), "metrics", _PATIENCE_SECONDS))
+        of_leader = request_metrics(Path(unit["directory"]), _PATIENCE_SECONDS)
     return expose(registry) + of_leader
 
 

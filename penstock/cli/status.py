@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -16,9 +17,10 @@ from penstock.cli.ha import status as unit_status
 from penstock.cli.jobs import State as RunningState
 from penstock.cli.unit_tables import describe_count, job_lines
 from penstock.engine.job_client import running_state
-from penstock.epoch.recovery import JobRecovery
+from penstock.engine.status import ElasticStatus, EngineStatus, PeriodStatus, RecoveryStatus
 from penstock.formatting import clock, seconds, size, sparkline
-from penstock.server.status_client import request_status
+from penstock.scaling.decisions import describe
+from penstock.server.status_client import request_metrics, request_status
 from penstock.state.directory import SHARED
 
 #: how often --watch requests the status
@@ -50,10 +52,10 @@ def status(
         unit_status(place, as_json, metrics)
         return
     if metrics:
-        console.print(Text(str(request_status(place, "metrics"))), soft_wrap=True, end="")
+        console.print(Text(request_metrics(place)), soft_wrap=True, end="")
         return
     if as_json:
-        console.print_json(json.dumps(request_status(place)))
+        console.print_json(json.dumps(request_status(place).to_json()))
         return
     if not watch:
         request_status(place)  # the first request starts the period that the second one reports
@@ -74,98 +76,95 @@ def status(
         return
 
 
-def draw_status(status: dict[str, Any], width: int = 80) -> RenderableType:
+def draw_status(status: EngineStatus, width: int = 80) -> RenderableType:
     """A status as tables, for a terminal of this width."""
-    epoch = f"epoch {status['epoch']:,}" if status["epoch"] >= 0 else "no epoch yet"
+    epoch = f"epoch {status.epoch:,}" if status.epoch >= 0 else "no epoch yet"
     head = Text.assemble(
         ("penstock ", "bold"),
-        (status["name"], "bold cyan"),
-        f"  {epoch}  {status['master']}  pid {status['pid']}",
+        (status.name, "bold cyan"),
+        f"  {epoch}  {status.master}  pid {status.pid}",
     )
     parts: list[RenderableType] = [head]
-    if "sub_queries" in status:
+    if (period := status.measured) is not None:
         places = _WIDE_SPARKLINE if width >= _WIDE else _NARROW_SPARKLINE
-        parts += [_describe_epochs(status), Text(""), _stages(status, places), Text(""), _executors(status)]
-    if "recovery" in status:
-        parts.append(Text(_describe_recovery(status["recovery"]), style="dim"))
-        jobs = {name: JobRecovery.from_json(one) for name, one in status["recovery"]["jobs"].items()}
-        parts += [Text(f"  {line}", style="dim") for line in job_lines(jobs)]
-    if "elastic" in status:
-        parts += [Text(""), _decisions(status["elastic"])]
+        parts += [_describe_epochs(period, status.backlog), Text(""), _stages(period, places), Text("")]
+        parts.append(_executors(period, status.elastic))
+    if status.recovery is not None:
+        parts.append(Text(_describe_recovery(status.recovery), style="dim"))
+        parts += [Text(f"  {line}", style="dim") for line in job_lines(status.recovery.jobs)]
+    if status.elastic is not None:
+        parts += [Text(""), _decisions(status.elastic)]
     return Group(*parts)
 
 
-def _describe_recovery(recovery: dict[str, Any]) -> str:
+def _describe_recovery(recovery: RecoveryStatus) -> str:
     """What the last recovery repeated or lost of the epochs that were not durable."""
-    others = ("semantics", "over", "jobs")
-    counts = [
-        f"{describe_count(name)} {value:,.0f}" for name, value in recovery.items() if name not in others
-    ]
+    counts = [f"{describe_count(name)} {value:,.0f}" for name, value in recovery.counts.items()]
     text = ", ".join(counts) or "nothing lost or repeated so far"
-    return f"recovered ({recovery['semantics']}): {text}{'' if recovery['over'] else ', still under way'}"
+    return f"recovered ({recovery.semantics}): {text}{'' if recovery.is_over else ', still under way'}"
 
 
-def _describe_epochs(status: dict[str, Any]) -> RenderableType:
-    took = f"epochs of {seconds(status['epoch_seconds'])}" if status["epoch_seconds"] else "no recent epoch"
-    waiting = ", ".join(f"{name} {units:,}" for name, units in status["backlog"].items() if units)
-    known = status["backlog_seconds"]
+def _describe_epochs(period: PeriodStatus, backlog: Mapping[str, int]) -> RenderableType:
+    took = f"epochs of {seconds(period.epoch_seconds)}" if period.epoch_seconds else "no recent epoch"
+    waiting = ", ".join(f"{name} {units:,}" for name, units in backlog.items() if units)
+    known = period.backlog_seconds
     work = "how long that takes is not known yet" if known is None else f"{seconds(known)} of work"
-    backlog = f"; waiting: {waiting} ({work})" if waiting else ""
-    ago = status.get("measured_seconds_ago", 0.0)
+    behind = f"; waiting: {waiting} ({work})" if waiting else ""
+    ago = period.measured_seconds_ago
     old = f"; measured {seconds(ago)} ago" if ago > _OLD_SECONDS else ""
-    rates = f"{status['input_rate']:,.0f} events/s arrive, {status['processing_rate']:,.0f} are executed"
-    return Text(
-        f"{took}, target {seconds(status['epoch_target_seconds'])}; {rates}{backlog}{old}", style="dim"
-    )
+    rates = f"{period.input_rate:,.0f} events/s arrive, {period.processing_rate:,.0f} are executed"
+    return Text(f"{took}, target {seconds(period.epoch_target_seconds)}; {rates}{behind}{old}", style="dim")
 
 
-def _stages(status: dict[str, Any], places: int) -> RenderableType:
+def _stages(period: PeriodStatus, places: int) -> RenderableType:
     table = _table("stage", "used", "rows/s", "imbalance", "sent/s", "state", "buckets")
-    for name, one in status["sub_queries"].items():
-        bars = sparkline(_group_buckets(one["bucket_seconds"], places), places)
+    for name, one in period.sub_queries.items():
+        bars = sparkline(_group_buckets(one.bucket_seconds, places), places)
         table.add_row(
             name,
-            f"{one['utilisation']:.0%}",
-            f"{one['rows_per_second']:,.0f}",
-            f"{one['imbalance']:.0%}" if one["bucket_map"] else "-",
-            size(one["exchange_bytes"]),
-            size(one["state_bytes"]),
-            bars if any(one["bucket_seconds"]) else "",
+            f"{one.utilisation:.0%}",
+            f"{one.rows_per_second:,.0f}",
+            f"{one.imbalance:.0%}" if one.bucket_map else "-",
+            size(one.exchange_bytes),
+            size(one.state_bytes),
+            bars if any(one.bucket_seconds) else "",
         )
     return table
 
 
-def _group_buckets(values: list[float], places: int) -> list[float]:
+def _group_buckets(values: Sequence[float], places: int) -> list[float]:
     """The seconds of buckets, summed over neighbours so that they fit."""
     each = max(1, -(-len(values) // places))
     return [sum(values[at : at + each]) for at in range(0, len(values), each)]
 
 
-def _executors(status: dict[str, Any]) -> RenderableType:
+def _executors(period: PeriodStatus, elastic: ElasticStatus | None) -> RenderableType:
     table = _table("executor", "cores", "CPU", "memory", "")
-    elastic = status.get("elastic", {})
-    notes = dict.fromkeys(elastic.get("rehearsing", ()), "rehearses")
-    notes |= dict.fromkeys(elastic.get("leaving", ()), "leaves")
-    for name, one in status["executors"].items():
-        cpu = _UNKNOWN if one["cpu"] is None else f"{one['cpu']:.0%}"
-        memory = f"{one['memory_bytes'] / 1e6:,.0f} MB" if one["memory_bytes"] else _UNKNOWN
-        table.add_row(name, str(one["cores"]), cpu, memory, notes.get(name, ""))
-    for name in status["spare"]:
+    notes: dict[str, str] = {}
+    if elastic is not None:
+        notes |= dict.fromkeys(elastic.rehearsing, "rehearses")
+        notes |= dict.fromkeys(elastic.leaving, "leaves")
+    for name, one in period.executors.items():
+        cpu = _UNKNOWN if one.cpu is None else f"{one.cpu:.0%}"
+        memory = f"{one.memory_bytes / 1e6:,.0f} MB" if one.memory_bytes else _UNKNOWN
+        table.add_row(name, str(one.cores), cpu, memory, notes.get(name, ""))
+    for name in period.spare:
         table.add_row(name, "", "", "", "spare")
     return table
 
 
-def _decisions(elastic: dict[str, Any]) -> RenderableType:
-    lines = [Text(f"under way: {line}", style="yellow") for line in elastic["orders"]]
-    lines += [Text(line, style="red") for line in elastic["deaths"]]
-    if elastic["resting"]:
-        lines.append(Text(f"no decisions now: {elastic['resting']}", style="dim"))
-    if not elastic["decisions"]:
+def _decisions(elastic: ElasticStatus) -> RenderableType:
+    lines = [Text(f"under way: {line}", style="yellow") for line in elastic.orders]
+    lines += [Text(line, style="red") for line in elastic.deaths]
+    if elastic.resting:
+        lines.append(Text(f"no decisions now: {elastic.resting}", style="dim"))
+    if not elastic.decisions:
         return Group(*lines, Text("no decisions so far", style="dim"))
     table = _table("ago", "decision", "why", "outcome")
-    for one in elastic["decisions"]:
-        outcome = one["outcome"] + (f" ({one['why']})" if one.get("why") else "")
-        table.add_row(clock(one["seconds_ago"]), one["what"], one["reason"], outcome)
+    for one in elastic.decisions:
+        entry, decision = one.entry, one.entry.decision
+        outcome = f"{entry.outcome} ({entry.why})" if entry.why else str(entry.outcome)
+        table.add_row(clock(one.seconds_ago), describe(decision), decision.reason, outcome)
     return Group(*lines, Text(""), table)
 
 

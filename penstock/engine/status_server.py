@@ -8,7 +8,6 @@ of the elastic loop.
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from collections import deque
@@ -19,13 +18,19 @@ from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.line_server import LineServer
-from penstock.epoch.report import SCAN, EpochReport
+from penstock.engine.status import (
+    DecisionStatus,
+    ElasticStatus,
+    EngineStatus,
+    PeriodStatus,
+    RecoveryStatus,
+    set_engine,
+)
+from penstock.epoch.recovery import RecoveryOutcome
+from penstock.epoch.report import EpochReport
 from penstock.metrics import Registry, expose
-from penstock.metrics.facts import set_engine
-from penstock.scaling.decisions import describe
 from penstock.scaling.measurements import Snapshot
 from penstock.scaling.progress import SHOWN_DEATHS, describe_order
-from penstock.scaling.record import Entry
 
 #: epochs that are kept: a service polls twice a second
 KEPT_EPOCHS = 100
@@ -81,7 +86,7 @@ class StatusServer:
         match text.split():
             case [b"epochs", first] if first.isdigit():
                 return json.dumps([] if self._recent is None else self._recent.since(int(first))).encode()
-        return json.dumps(status(self._engine, latest_snapshot(self._engine))).encode()
+        return json.dumps(status(self._engine, latest_snapshot(self._engine)).to_json()).encode()
 
 
 def latest_snapshot(engine: Engine) -> Snapshot | None:
@@ -101,84 +106,39 @@ def export_metrics(engine: Engine) -> str:
     return expose(now, engine.meter.registry)
 
 
-def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
-    """The status of an engine, as JSON takes it."""
-    facts: dict[str, Any] = {
-        "name": engine.program.name,
-        "master": engine.settings.master,
-        "pid": os.getpid(),
-        "state": str(engine.settings.state),
-        "epoch": engine.last_epoch,
-        "backlog": {} if engine.admission is None else dict(engine.admission.backlog),
-        "maps_version": None if engine.maps is None else engine.maps.version,
-    }
-    if (recovery := engine.role.recovery).has_epochs:
-        facts["recovery"] = {
-            "semantics": str(recovery.semantics),
-            "over": recovery.is_over,
-            **recovery.counts(),
-        }
-        facts["recovery"]["jobs"] = {name: one.to_json() for name, one in recovery.by_job(SHOWN_JOBS).items()}
-    if latest is not None:
-        facts |= snapshot_facts(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
-    if engine.elasticity is not None:
-        facts["elastic"] = _elastic(engine.elasticity, engine.meter.now)
-    return facts
+def status(engine: Engine, latest: Snapshot | None) -> EngineStatus:
+    """The status of an engine."""
+    recovery, elasticity, now = engine.role.recovery, engine.elasticity, engine.meter.now
+    return EngineStatus(
+        name=engine.program.name,
+        master=engine.settings.master,
+        pid=os.getpid(),
+        state=str(engine.settings.state),
+        epoch=engine.last_epoch,
+        backlog={} if engine.admission is None else dict(engine.admission.backlog),
+        maps_version=None if engine.maps is None else engine.maps.version,
+        recovery=_recovery_status(recovery) if recovery.has_epochs else None,
+        measured=None if latest is None else PeriodStatus.of(latest, max(now - latest.at, 0.0)),
+        elastic=None if elasticity is None else _elastic_status(elasticity, now),
+    )
 
 
-def _elastic(elasticity: Elasticity, now: float) -> dict[str, Any]:
+def _recovery_status(recovery: RecoveryOutcome) -> RecoveryStatus:
+    jobs = recovery.by_job(SHOWN_JOBS)
+    return RecoveryStatus(recovery.semantics, recovery.is_over, recovery.counts(), jobs)
+
+
+def _elastic_status(elasticity: Elasticity, now: float) -> ElasticStatus:
     loop, ahead = elasticity.loop, elasticity.ahead
-    return {
-        "resting": loop.resting,
-        "orders": [describe_order(order, now) for order in loop.orders],
-        "deaths": [death.describe(now) for death in loop.deaths[-SHOWN_DEATHS:]],
-        "rehearsing": list(elasticity.rehearsing),
-        "leaving": list(elasticity.leaving),
-        "decisions": [_entry(entry, now, ahead) for entry in loop.record.entries[-SHOWN_DECISIONS:]],
-        "costs": json.loads(loop.costs.to_json()),
-    }
-
-
-def _entry(entry: Entry, now: float, ahead: float) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(entry.shift_clock(ahead).to_json())
-    return plain | {"what": describe(entry.decision), "seconds_ago": round(max(now - entry.at, 0.0), 1)}
-
-
-def _known(figure: float) -> float | None:
-    """A figure as JSON takes it, which has no NaN."""
-    return None if math.isnan(figure) else float(figure)
-
-
-def snapshot_facts(latest: Snapshot) -> dict[str, Any]:
-    """The measurements of the latest period, as JSON takes them. Rates are per second."""
-    fleet = latest.fleet
-    return {
-        "period_seconds": latest.period_seconds,
-        "epoch_seconds": latest.epoch_seconds,
-        "epoch_target_seconds": latest.epoch_target_seconds,
-        "input_rate": latest.input_rate,
-        "processing_rate": latest.processing_rate,
-        "backlog_seconds": _known(latest.backlog_seconds),
-        "sub_queries": {
-            name: {
-                "utilisation": one.utilisation,
-                # the scan's rows are the events
-                "rows_per_second": one.processing_rate
-                if name == SCAN
-                else float(one.bucket_events.sum() / latest.period_seconds),
-                "backlog_seconds": _known(one.backlog_seconds),
-                "imbalance": one.imbalance,
-                "exchange_bytes": one.exchange_bytes,
-                "state_bytes": float(one.bucket_bytes.sum()),
-                "bucket_seconds": one.bucket_seconds.round(4).tolist(),
-                "bucket_bytes": one.bucket_bytes.tolist(),
-                "bucket_map": one.bucket_map.tolist(),
-            }
-            for name, one in latest.sub_queries.items()
-        },
-        "executors": {
-            name: {"cores": int(cores), "cpu": _known(cpu), "memory_bytes": float(memory)}
-            for name, cores, cpu, memory in zip(fleet.ids, fleet.cores, fleet.cpu, fleet.memory, strict=True)
-        },
-        "spare": list(fleet.spare),
-    }
+    return ElasticStatus(
+        resting=loop.resting,
+        orders=[describe_order(order, now) for order in loop.orders],
+        deaths=[death.describe(now) for death in loop.deaths[-SHOWN_DEATHS:]],
+        rehearsing=list(elasticity.rehearsing),
+        leaving=list(elasticity.leaving),
+        decisions=[
+            DecisionStatus(entry.shift_clock(ahead), round(max(now - entry.at, 0.0), 1))
+            for entry in loop.record.entries[-SHOWN_DECISIONS:]
+        ],
+        costs=json.loads(loop.costs.to_json()),
+    )

@@ -1,62 +1,17 @@
-"""Sets metrics from what an engine, a service, an HA unit, a gateway or an agent reports about itself as JSON.
+"""Sets metrics from what a service, an HA unit, a gateway or an agent reports about itself as JSON.
 
 Values that are no longer reported leave the registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.metrics import declared as m
 from penstock.metrics.registry import Metric, Registry
 
 Facts = Mapping[str, Any]
-
-
-def set_engine(registry: Registry, status: Facts) -> None:
-    """What an engine measures: rates, stages, buckets and executors (`penstock status --json`)."""
-    if "epoch" in status:
-        registry.set(m.EPOCH, status["epoch"])
-    _set_backlog(registry, status.get("backlog", {}))
-    if "sub_queries" not in status:
-        return
-    for metric, name in (
-        (m.EPOCH_SECONDS, "epoch_seconds"),
-        (m.EPOCH_TARGET_SECONDS, "epoch_target_seconds"),
-        (m.INPUT_RATE, "input_rate"),
-        (m.PROCESSED_RATE, "processing_rate"),
-        (m.BACKLOG_SECONDS, "backlog_seconds"),
-    ):
-        registry.replace(metric, [((), status.get(name))])
-    stages, executors = status["sub_queries"], status["executors"]
-    registry.set(m.EXECUTORS, len(executors))
-    registry.set(m.SPARE_EXECUTORS, len(status.get("spare", ())))
-    for metric, name in (
-        (m.EXECUTOR_CORES, "cores"),
-        (m.EXECUTOR_CPU, "cpu"),
-        (m.EXECUTOR_MEMORY, "memory_bytes"),
-    ):
-        _set_each(registry, metric, executors, name)
-    for metric, name in (
-        (m.STAGE_UTILISATION, "utilisation"),
-        (m.STAGE_ROWS_RATE, "rows_per_second"),
-        (m.STAGE_EXCHANGE_RATE, "exchange_bytes"),
-        (m.STAGE_IMBALANCE, "imbalance"),
-        (m.STAGE_STATE, "state_bytes"),
-    ):
-        _set_each(registry, metric, stages, name)
-    for metric, name, per in (
-        (m.BUCKET_HEAT, "bucket_seconds", status["period_seconds"]),
-        (m.BUCKET_STATE, "bucket_bytes", 1.0),
-    ):
-        registry.replace(metric, _of_buckets(stages, name, per))
-
-
-def _of_buckets(stages: Facts, name: str, per: float) -> Iterable[tuple[tuple[str, str], float]]:
-    for stage, one in stages.items():
-        for bucket, value in enumerate(one[name]):
-            yield (stage, str(bucket)), value / per
 
 
 def set_service(
@@ -74,7 +29,7 @@ def set_service(
     latency = status["latency_seconds"] or {}
     quantiles = [((f"{place / 100:g}",), latency.get(f"p{place}")) for place in (50, 99)]
     registry.replace(m.LATENCY_QUANTILES, quantiles)
-    _set_backlog(registry, status["backlog"])
+    registry.replace(m.BACKLOG, (((stream,), units) for stream, units in status["backlog"].items()))
     registry.replace(m.JOBS, (((life,), count) for life, count in status["jobs"].items()))
     dropped = status["subscribers_dropped"].items()
     registry.replace(m.SUBSCRIBERS_DROPPED, (((reason,), count) for reason, count in dropped))
@@ -132,10 +87,6 @@ def set_agent(registry: Registry, sources: Sequence[Facts]) -> None:
         (m.AGENT_REDUCED, "reduced_lines"),
     ):
         _set_each(registry, metric, by_producer, name)
-
-
-def _set_backlog(registry: Registry, backlog: Facts) -> None:
-    registry.replace(m.BACKLOG, (((stream,), units) for stream, units in backlog.items()))
 
 
 def _set_each(registry: Registry, metric: Metric, of: Mapping[str, Facts], name: str) -> None:

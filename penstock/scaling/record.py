@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from penstock.scaling.decisions import (
     Decision,
@@ -66,17 +67,14 @@ class Entry:
     #: the backlog when the change was done: the outcome is judged against it
     backlog_seconds: float = 0.0
 
-    def to_json(self) -> str:
-        """The entry as one line."""
+    def to_json(self) -> dict[str, Any]:
         plain = {"number": self.number, "at": round(self.at, 3), **to_plain(self.decision)}
         plain |= {"outcome": str(self.outcome), "outcome_at": round(self.outcome_at, 3)}
         plain |= {"changed_at": round(self.changed_at, 3)}
-        return json.dumps(plain | ({"why": self.why} if self.why else {}))
+        return plain | ({"why": self.why} if self.why else {})
 
     @staticmethod
-    def from_json(line: str) -> Entry:
-        """The entry of a line."""
-        plain = json.loads(line)
+    def from_json(plain: Mapping[str, Any]) -> Entry:
         return Entry(
             plain["number"],
             float(plain["at"]),
@@ -169,7 +167,7 @@ class Record:
 
     def lines(self, ahead: float = 0.0) -> str:
         """All entries as JSON lines, their times by a clock that is `ahead` seconds ahead."""
-        return "".join(entry.shift_clock(ahead).to_json() + "\n" for entry in self.entries)
+        return "".join(json.dumps(entry.shift_clock(ahead).to_json()) + "\n" for entry in self.entries)
 
     @staticmethod
     def from_lines(lines: str, ahead: float, now: float) -> Record:
@@ -178,7 +176,7 @@ class Record:
         found: list[Entry] = []
         for line in lines.splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                entry = Entry.from_json(line)
+                entry = Entry.from_json(json.loads(line))
                 found.append(entry.shift_clock(-max(ahead, max(entry.changed_at, entry.outcome_at) - now)))
         return Record(
             tuple(replace(one, number=at) for at, one in enumerate(found[-MAX_ENTRIES:]))

@@ -6,10 +6,11 @@ None of them makes the engine do anything.
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Path, Query
 
+from penstock.engine.status import EngineStatus
 from penstock.server import response_bodies as schemas
 from penstock.server.host import Host
 from penstock.server.structured_log import RecentLines
@@ -54,20 +55,21 @@ def add_diagnostic_pages(api: FastAPI, host: Host, recent_lines: RecentLines) ->
 
 def engine_facts(host: Host) -> schemas.EngineFacts:
     """The engine; without measurements before it runs, or if it is in another process."""
-    status: dict[str, Any] = dict(host.engine())
-    if not status:
-        status = {"name": host.program.name, "master": "-", "pid": os.getpid(), "epoch": host.committed}
-    return schemas.EngineFacts(**{"maps_version": None, **status}, measured="sub_queries" in status)
+    status = host.engine()
+    if status is None:
+        state = str(host.state)
+        status = EngineStatus(host.program.name, "-", os.getpid(), state, host.committed, {}, None)
+    return schemas.EngineFacts(**status.to_json(), measured=status.measured is not None)
 
 
 def recovery_facts(host: Host) -> schemas.RecoveryFacts:
     """The scheme of the engine, its restarts, and the HA unit of the service."""
-    restarts, unit = host.restarts, host.unit_status()
+    restarts, unit, status = host.restarts, host.unit_status(), host.engine()
     return schemas.RecoveryFacts(
         scheme=unit["scheme"] if unit else "one engine, no follower",
         started_at=restarts.started_at,
         starts=restarts.starts,
         restarts=[schemas.Restart(**one) for one in restarts.restarts],
         unit=None if unit is None else dict(unit),
-        last=host.engine().get("recovery"),
+        last=None if status is None or status.recovery is None else status.recovery.to_json(),
     )

@@ -24,12 +24,13 @@ from penstock.catalogue.coordinators import Coordinators
 from penstock.catalogue.program import Program
 from penstock.catalogue.results import JobResult
 from penstock.engine.gauges import Gauges
+from penstock.engine.status import EngineStatus, set_engine
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics import Registry, expose
 from penstock.metrics.declared import JOB_ROWS
 from penstock.metrics.epoch import EpochMetrics
-from penstock.metrics.facts import set_engine, set_service, set_unit
+from penstock.metrics.facts import set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
 from penstock.server.epoch_history import EpochHistory, status_values
@@ -61,7 +62,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         #: bytes or records that wait in the log of each stream
         self.backlog: Callable[[], Mapping[str, int]] = dict
         #: the status of the engine, and that of the HA unit that the service runs or watches
-        self.engine_status: Callable[[], Mapping[str, Any]] = dict
+        self.engine_status: Callable[[], EngineStatus | None] = lambda: None
         self.unit_status: Callable[[], Mapping[str, Any] | None] = lambda: None
         self.listeners: list[Listener] = []
         #: the coordinators that share the jobs; None if this process manages all of them
@@ -69,7 +70,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         self._guard = guard or StatementGuard((), state)
         self._gauges, self._lock = Gauges(), threading.Lock()
         self._history = EpochHistory()
-        self._cached_status: tuple[float, Mapping[str, Any]] = (-_STATUS_SECONDS, {})
+        self._cached_status: tuple[float, EngineStatus | None] = (-_STATUS_SECONDS, None)
         self._status_lock = threading.Lock()
         self.restarts = Restarts(state)
         self._last_seconds: float | None = None
@@ -291,12 +292,14 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         with self._lock:
             rows, epochs = self._gauges.registry.count(JOB_ROWS, name), self._epochs[name]
             rate = self._history.rows_per_second(name)
+        status = self.engine()
+        recovery = None if status is None or status.recovery is None else status.recovery.jobs.get(name)
         return {
             "epoch": None if latest is None else latest.epoch,
             "rows": rows,
             "epochs": epochs,
             "rows_per_second": rate,
-            "last_recovery": self.engine().get("recovery", {}).get("jobs", {}).get(name),
+            "last_recovery": None if recovery is None else recovery.to_json(),
         }
 
     # -- inside ----------------------------------------------------------------------------------
@@ -306,12 +309,12 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         with self._lock:
             return self._history.points(limit)
 
-    def engine(self) -> Mapping[str, Any]:
-        """The status of the engine, read once a second at most."""
+    def engine(self) -> EngineStatus | None:
+        """The status of the engine, read once a second at most; None before it runs."""
         with self._status_lock:
             read_at, status = self._cached_status
             if time.monotonic() - read_at >= _STATUS_SECONDS:
-                status = self.engine_status() if self.phase in ("running", "ending") else {}
+                status = self.engine_status() if self.phase in ("running", "ending") else None
                 self._cached_status = time.monotonic(), status
             return status
 
@@ -323,7 +326,9 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
             events = self._gauges.rate() if self._gauges.epochs else 0.0
             emitted = {name: self._history.rows_per_second(name)}
             rates = Rates(events, self._history.units_per_second(), emitted)
-        rates = replace(rates, stages=self.engine().get("sub_queries", {}))
+        status = self.engine()
+        if status is not None and status.measured is not None:
+            rates = replace(rates, stages=status.measured.sub_queries)
         return job_graph(self.program.questions.compiled(name), rates, self.program.questions.shared_stages())
 
     def versions(self, name: str) -> list[dict[str, Any]]:
@@ -352,7 +357,8 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         """All metrics of the engine, the unit and the service, as Prometheus reads them."""
         jobs = [] if self.phase == "starting" else self.jobs()
         current, counters = Registry(), self._gauges.registry
-        set_engine(current, self.engine())
+        if (status := self.engine()) is not None:
+            set_engine(current, status)
         if (unit := self.unit_status()) is not None:
             set_unit(current, unit)
         set_service(current, service, jobs, responses)

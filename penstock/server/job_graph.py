@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.planner import template_group_id
+from penstock.engine.status import StageStatus
 from penstock.query.explain import describe_step
 from penstock.query.physical import Plan
 from penstock.query.steps import Edge, EdgeSource, EdgeTarget
@@ -26,7 +26,7 @@ class Rates:
     events: float = 0.0
     units: Mapping[str, float] = field(default_factory=dict)
     emitted: Mapping[str, float] = field(default_factory=dict)
-    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stages: Mapping[str, StageStatus] = field(default_factory=dict)
 
     @property
     def has_one_stream(self) -> bool:
@@ -124,21 +124,22 @@ def _scan(stream: str, log: str, rates: Rates, name: str = "", title: str = "") 
 
 
 def _stage(name: str, title: str, about: list[str], rates: Rates, jobs: int) -> GraphNode:
-    measured = rates.stages.get(name, {})
+    measured = rates.stages.get(name)
     return GraphNode(
         id=name,
         kind="state",
         title=title,
         about=[_cut(line) for line in about],
         jobs=jobs,
-        state_bytes=measured.get("state_bytes"),
-        utilisation=measured.get("utilisation"),
-        rows_per_second=measured.get("rows_per_second"),
+        state_bytes=None if measured is None else measured.state_bytes,
+        utilisation=None if measured is None else measured.utilisation,
+        rows_per_second=_rows_per_second(rates, name),
     )
 
 
-def _rows_per_second(rates: Rates, sub: str) -> float | None:
-    return rates.stages.get(sub, {}).get("rows_per_second")
+def _rows_per_second(rates: Rates, stage: str) -> float | None:
+    measured = rates.stages.get(stage)
+    return None if measured is None else measured.rows_per_second
 
 
 def _edge(source: str, target: str, label: str, rate: float | None) -> GraphEdge:

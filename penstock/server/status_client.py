@@ -1,4 +1,4 @@
-"""Requests status and metrics of a running engine, over the socket that only its user can reach."""
+"""Requests status, metrics and figures of a running engine, over the socket that only its user can reach."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.job_server import socket_of
+from penstock.engine.status import EngineStatus
 from penstock.errors import ExternalError
+from penstock.metrics.epoch import EpochMetrics
 
 
-def request_status(state: Path, request: str = "status", timeout_seconds: float | None = None) -> Any:
-    """Return the response of the engine on a state directory to `status`, `metrics` or `epochs N`."""
+def request_status(state: Path, timeout_seconds: float | None = None) -> EngineStatus:
+    """The status of the engine on a state directory."""
+    return EngineStatus.from_json(_request(state, "status", timeout_seconds))
+
+
+def request_metrics(state: Path, timeout_seconds: float | None = None) -> str:
+    """All metrics of the engine on a state directory, as Prometheus reads them."""
+    return str(_request(state, "metrics", timeout_seconds))
+
+
+def request_epochs(state: Path, first: int, timeout_seconds: float | None = None) -> list[EpochMetrics]:
+    """The figures of the latest epochs of the engine on a state directory, from one on."""
+    return list(map(EpochMetrics.from_plain, _request(state, f"epochs {first}", timeout_seconds)))
+
+
+def _request(state: Path, request: str, timeout_seconds: float | None) -> Any:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
             line.settimeout(timeout_seconds)

@@ -18,13 +18,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from penstock.engine.status import EngineStatus
 from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
-from penstock.metrics.epoch import EpochMetrics
 from penstock.server.host import Host
-from penstock.server.status_client import request_status
+from penstock.server.status_client import request_epochs, request_status
 from penstock.server.structured_log import log
 from penstock.state.directory import StateDirectory
 
@@ -46,9 +45,9 @@ class UnitFollower:
     def __init__(self, unit: Unit, host: Host, *, ours: bool = True) -> None:
         self._unit, self._host, self._ours = unit, host, ours
         self._directory = unit.root
-        #: the last epoch that the leader reports as committed, and the leader's status; empty without a leader
+        #: the last epoch that the leader reports as committed, and the leader's status; None without a leader
         self._reported = -1
-        self._status: Mapping[str, Any] = {}
+        self._status: EngineStatus | None = None
         self._has_leader = False
         #: when the leader was last read from the store
         self._leader_read_at = time.monotonic()
@@ -73,7 +72,7 @@ class UnitFollower:
             self._read_leader()
         self._last_figures = self.committed = max(self._last_committed(), self._last_retained())
         host.engine_status = lambda: self._status
-        host.backlog = lambda: self._status.get("backlog", {})
+        host.backlog = self._backlog
         host.open(self.committed, ours=self._ours)
         host.enter_phase(STARTING)
         for thread in self._threads:
@@ -130,6 +129,10 @@ class UnitFollower:
             (int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != "."), default=-1
         )
 
+    def _backlog(self) -> Mapping[str, int]:
+        status = self._status
+        return {} if status is None else status.backlog
+
     # -- the leader and its figures --------------------------------------------------------------
 
     def _read_leader(self) -> None:
@@ -141,7 +144,7 @@ class UnitFollower:
         self._directory = Path(record.directory)
         self._reported = leader.epoch if leader is not None and leads else -1
         if not leads:
-            self._status = {}
+            self._status = None
         if leads == self._has_leader or self._host.phase in ("starting", "ending"):
             return
         self._has_leader = leads
@@ -150,7 +153,7 @@ class UnitFollower:
         log(phase, engine=record.leader, generation=record.generation)
 
     def _lose_leader(self, reason: str) -> None:
-        self._has_leader, self._reported, self._status = False, -1, {}
+        self._has_leader, self._reported, self._status = False, -1, None
         if self._host.phase not in ("starting", "ending"):
             self._host.enter_phase(NO_LEADER)
             log(NO_LEADER, logging.WARNING, reason=reason)
@@ -161,10 +164,9 @@ class UnitFollower:
             return
         directory = self._directory
         with contextlib.suppress(PenstockError):  # it is busy, on another host, or gone
-            for figures in request_status(directory, f"epochs {self._last_figures + 1}", _RESPONSE_SECONDS):
-                epoch = EpochMetrics.from_plain(figures)
+            for epoch in request_epochs(directory, self._last_figures + 1, _RESPONSE_SECONDS):
                 if epoch.epoch > self._last_figures:
                     self._host.count_epoch(epoch)
                     self._last_figures = epoch.epoch
             if directory == self._directory:
-                self._status = request_status(directory, timeout_seconds=_RESPONSE_SECONDS)
+                self._status = request_status(directory, _RESPONSE_SECONDS)

@@ -28,7 +28,7 @@ from penstock.catalogue.command import (
     SinkCall,
     command_from_json,
 )
-from penstock.catalogue.job_history import versions
+from penstock.catalogue.questions import versions
 from penstock.ha.schemes import Semantics
 
 #: as former versions, without command types, wrote them

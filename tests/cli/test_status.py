@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -20,18 +20,27 @@ from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.line_server import LineServer
+from penstock.engine.status import (
+    DecisionStatus,
+    ElasticStatus,
+    EngineStatus,
+    ExecutorStatus,
+    PeriodStatus,
+    StageStatus,
+)
 from penstock.engine.status_server import KEPT_EPOCHS, RecentEpochs, StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
-from penstock.metrics.epoch import EpochMetrics
-from penstock.server.status_client import request_status
+from penstock.scaling.decisions import Provision
+from penstock.scaling.record import Entry, Outcome
+from penstock.server.status_client import request_epochs, request_metrics, request_status
 from tests.cluster import driven, query
 
 
 @pytest.mark.spark
 def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: Path) -> None:
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path), spark)
-    result: list[dict[str, Any]] = []
+    result: list[EngineStatus] = []
     metrics: list[str] = []
 
     def watch(report: EpochReport) -> None:
@@ -40,26 +49,28 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
         if report.epoch == 8:
             engine.meter._since -= 1.0
             result.append(request_status(tmp_path / "state"))
-            metrics.append(request_status(tmp_path / "state", "metrics"))
+            metrics.append(request_metrics(tmp_path / "state"))
 
     with StatusServer(engine):
         engine.run(watch)
-        (facts,) = result
-    assert facts["name"] == "driven"
-    assert facts["epoch"] == 7, "the last one that has ended"
-    assert set(facts["sub_queries"]) == {"scan", *engine.plan.stages}
+        (found,) = result
+    assert found.name == "driven"
+    assert found.epoch == 7, "the last one that has ended"
+    period = found.measured
+    assert period is not None
+    assert set(period.sub_queries) == {"scan", *engine.plan.stages}
     for name in engine.plan.stages:
-        one = facts["sub_queries"][name]
-        assert one["rows_per_second"] > 0
+        one = period.sub_queries[name]
+        assert one.rows_per_second > 0
         assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
         assert f'penstock_stage_utilisation_ratio{{stage="{name}"}} ' in metrics[0]
         assert f'penstock_stage_latency_seconds_count{{stage="{name}"}} ' in metrics[0]
-        assert len(one["bucket_seconds"]) == len(one["bucket_map"]) == 64
-        assert sum(one["bucket_bytes"]) == pytest.approx(one["state_bytes"])
-    assert facts["processing_rate"] > 0
+        assert len(one.bucket_seconds) == len(one.bucket_map) == 64
+        assert sum(one.bucket_bytes) == pytest.approx(one.state_bytes)
+    assert period.processing_rate > 0
     assert "penstock_events_total " in metrics[0]
     assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
-    shown = at_width(140, facts)
+    shown = at_width(140, found)
     assert "driven" in shown
     assert all(name in shown for name in engine.plan.stages)
     with pytest.raises(ExternalError) as gone:
@@ -76,89 +87,77 @@ def test_the_latest_epochs_are_served_to_a_follower(tmp_path: Path) -> None:
     assert len(recent.since(0)) == KEPT_EPOCHS
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
     with StatusServer(engine, recent):
-        (result,) = request_status(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
-        assert request_status(tmp_path / "state", "epochs 1000000") == []
+        (result,) = request_epochs(tmp_path / "state", KEPT_EPOCHS + 4)
+        assert request_epochs(tmp_path / "state", 1_000_000) == []
     of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
-    assert EpochMetrics.from_plain(result) == of_report.metrics
+    assert result == of_report.metrics
     assert of_report.metrics.rows == {"a": 2}
 
 
 def test_an_engine_that_ends_late_leaves_the_socket_of_its_successor(tmp_path: Path) -> None:
     path = socket_of(tmp_path, "status")
-    with LineServer.at(path, "old", lambda line: b"1"):
-        new = LineServer.at(path, "new", lambda line: b"2")
+    with LineServer.at(path, "old", lambda line: b'"old"'):
+        new = LineServer.at(path, "new", lambda line: b'"new"')
         new.__enter__()
-    assert request_status(tmp_path) == 2
+    assert request_metrics(tmp_path) == "new"
     new.__exit__(None, None, None)
     assert not os.path.exists(path)
 
 
 def test_decisions_are_shown_with_their_reasons() -> None:
-    facts: dict[str, Any] = {
-        "name": "clicks",
-        "epoch": 12,
-        "master": "spark://127.0.0.1:7077",
-        "pid": 1,
-        "backlog": {"clicks": 1_200},
-        "elastic": {
-            "orders": ["2 more executors: waits for executor 2 of 2, requested 12 s ago"],
-            "deaths": ["executor 3 failed 4 s ago; its buckets moved to others"],
-            "resting": "",
-            "decisions": [
-                {
-                    "decision": "provision",
-                    "what": "2 more executors",
-                    "seconds_ago": 75.2,
-                    "reason": "work waits",
-                    "outcome": "helped",
-                    "why": "backlog 0 s",
-                }
-            ],
-        },
-    }
-    shown = at_width(120, facts)
+    decision = Provision(2, "work waits")
+    elastic = replace(
+        IDLE,
+        orders=["2 more executors: waits for executor 2 of 2, requested 12 s ago"],
+        deaths=["executor 3 failed 4 s ago; its buckets moved to others"],
+        decisions=[DecisionStatus(Entry(0, 5.0, decision, Outcome.helped, 9.0, "backlog 0 s"), 75.2)],
+    )
+    shown = at_width(120, replace(STARTED, measured=None, elastic=elastic))
     assert "under way: 2 more executors: waits for executor 2 of 2, requested 12 s ago" in shown
     assert "executor 3 failed 4 s ago" in shown
     assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in shown
 
 
-def at_width(width: int, facts: dict[str, Any]) -> str:
+def at_width(width: int, status: EngineStatus) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(draw_status(facts, width))
+    console.print(draw_status(status, width))
     return console.export_text()
 
 
-def sub_query(**more: Any) -> dict[str, Any]:
-    facts = {
-        "utilisation": 0.55,
-        "rows_per_second": 1_234_567.0,
-        "backlog_seconds": 3.0,
-        "imbalance": 0.12,
-        "exchange_bytes": 123.4e6,
-        "state_bytes": 123.4e6,
-        "bucket_seconds": [1.0] * 64,
-        "bucket_map": [0] * 64,
-    }
-    return facts | more
-
-
-STARTED: dict[str, Any] = {
-    "name": "top_pages",
-    "epoch": -1,
-    "master": "spark://127.0.0.1:7077",
-    "pid": 1234567,
-    "backlog": {"clicks": 1_200},
-    "period_seconds": 2.0,
-    "epoch_seconds": 0.4,
-    "epoch_target_seconds": 1.0,
-    "input_rate": 7_000.0,
-    "processing_rate": 6_000.0,
-    "backlog_seconds": 3.0,
-    "measured_seconds_ago": 1.0,
-    "sub_queries": {"scan": sub_query(bucket_map=[]), "clicks by path and country": sub_query()},
-    "executors": {"0": {"cores": 1, "cpu": 0.5, "memory_bytes": 9e8}},
-    "spare": [],
-}
+STAGE = StageStatus(
+    utilisation=0.55,
+    rows_per_second=1_234_567.0,
+    backlog_seconds=3.0,
+    imbalance=0.12,
+    exchange_bytes=123.4e6,
+    state_bytes=123.4e6,
+    bucket_seconds=[1.0] * 64,
+    bucket_bytes=[0.0] * 64,
+    bucket_map=[0] * 64,
+)
+MEASURED = PeriodStatus(
+    period_seconds=2.0,
+    epoch_seconds=0.4,
+    epoch_target_seconds=1.0,
+    input_rate=7_000.0,
+    processing_rate=6_000.0,
+    backlog_seconds=3.0,
+    sub_queries={"scan": replace(STAGE, bucket_map=[]), "clicks by path and country": STAGE},
+    executors={"0": ExecutorStatus(1, 0.5, 9e8)},
+    spare=[],
+    measured_seconds_ago=1.0,
+)
+STARTED = EngineStatus(
+    name="top_pages",
+    master="spark://127.0.0.1:7077",
+    pid=1234567,
+    state="state",
+    epoch=-1,
+    backlog={"clicks": 1_200},
+    maps_version=None,
+    measured=MEASURED,
+)
+IDLE = ElasticStatus("", [], [], [], [], [], {})
 
 
 def test_in_eighty_columns_nothing_is_left_out() -> None:
@@ -172,16 +171,10 @@ def test_in_eighty_columns_nothing_is_left_out() -> None:
 
 
 def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
-    new = {"0": STARTED["executors"]["0"], "3": {"cores": 1, "cpu": None, "memory_bytes": 0.0}}
-    elastic = {
-        "orders": [],
-        "deaths": [],
-        "resting": "",
-        "rehearsing": ["3"],
-        "leaving": ["0"],
-        "decisions": [],
-    }
-    shown = at_width(80, STARTED | {"backlog_seconds": None, "executors": new, "elastic": elastic})
+    executors = {**MEASURED.executors, "3": ExecutorStatus(1, None, 0.0)}
+    measured = replace(MEASURED, backlog_seconds=None, executors=executors)
+    elastic = replace(IDLE, rehearsing=["3"], leaving=["0"])
+    shown = at_width(80, replace(STARTED, measured=measured, elastic=elastic))
     assert "no epoch yet" in shown
     assert "epoch -1" not in shown
     assert "not known yet" in shown
@@ -193,7 +186,9 @@ def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
 
 def test_measurements_that_are_old_are_told_to_be() -> None:
     assert "ago" not in at_width(80, STARTED)
-    assert "measured 25.0 s ago" in at_width(120, STARTED | {"measured_seconds_ago": 25.0})
+    assert "measured 25.0 s ago" in at_width(
+        120, replace(STARTED, measured=replace(MEASURED, measured_seconds_ago=25.0))
+    )
 
 
 def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:

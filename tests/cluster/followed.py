@@ -93,13 +93,14 @@ class Followed:
         assert elastic is not None
         maps = self.engine.maps
         assert maps is not None
+        shown = status(self.engine, self.engine.meter.latest).to_json()
         used = {slice_ for owners in (maps.default, *maps.operators.values()) for slice_ in owners}
         return {
             "epochs": run.epochs,
             "refused": self.refused,
             "outcomes": self.outcomes,
-            "status": status(self.engine, self.engine.meter.latest)["elastic"],
-            "memory": status(self.engine, self.engine.meter.latest)["executors"],
+            "status": shown["elastic"],
+            "memory": shown["executors"],
             "owners": sorted({str(elastic.placement[slice_]) for slice_ in used}),
             "there": sorted(elastic.slice_owners),
         }

@@ -1,4 +1,4 @@
-"""A query with every kind of state in it, run without Spark while its maps change and, if wanted, the engine dies."""
+"""A query with every kind of state, run without Spark while its bucket maps change and, on request, the engine dies."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from tests.operators.harness import (
     in_any_order,
 )
 
-PLACES = (ExecutorLocation("here", "0"), ExecutorLocation("here", "1"), ExecutorLocation("there", "2"))
+LOCATIONS = (ExecutorLocation("here", "0"), ExecutorLocation("here", "1"), ExecutorLocation("there", "2"))
 #: (epoch, change of the maps in force then)
-Wish = tuple[int, Callable[[BucketMaps], MapChange]]
+PlannedChange = tuple[int, Callable[[BucketMaps], MapChange]]
 
 
 class Killed(BaseException):
-    """The engine is no more."""
+    """The engine was killed."""
 
 
 def before(last: int | None, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> int:
-    """Each number with the user's before it."""
+    """Emit each number with the user's previous one."""
     emit({"who": row["user"], "n": row["n"], "last": last})
     return int(row["n"] or 0)
 
@@ -60,7 +60,7 @@ def build(history: History, cutting: Cutting, sinks: dict[str, ListSink]) -> ps.
     sums = users.window("4s").aggregate(ps.count("n"), ps.sum_("n", "sum"))
     outputs = {
         "sums": sums,
-        "handed_on": sums.key_by("user").last(2, "sum"),
+        "chained": sums.key_by("user").last(2, "sum"),
         "sliding": users.window("6s", every="2s").count("n"),
         "best": users.running("3s").sum("n", "total").top(2),
         "joined": users.join(
@@ -87,13 +87,13 @@ def stage_ids() -> list[str]:
 
 
 @contextmanager
-def dying_at(step: str, since: int) -> Iterator[list[tuple[str, int]]]:
-    """The engine dies when it first reaches a step in an epoch from `since` on; hands where it did."""
-    died: list[tuple[str, int]] = []
+def kill_at(step: str, since: int) -> Iterator[list[tuple[str, int]]]:
+    """Kill the engine when it first reaches a step in an epoch from `since` on; yield where that was."""
+    kills: list[tuple[str, int]] = []
 
     def reached(at: str, number: int, _: int | None = None) -> None:
-        if at == step and number >= since and not died:
-            died.append((at, number))
+        if at == step and number >= since and not kills:
+            kills.append((at, number))
             raise Killed
 
     modules = (admission, epoch, moves, slices, stages)
@@ -101,24 +101,24 @@ def dying_at(step: str, since: int) -> Iterator[list[tuple[str, int]]]:
     for one in patches:
         one.start()
     try:
-        yield died
+        yield kills
     finally:
         for one in patches:
             one.stop()
 
 
-def life(
+def run_engine(
     app: ps.App,
     folder: Path,
     *,
     slices: int = 2,
-    wishes: list[Wish] | None = None,
-    settled: bool = True,
+    changes: list[PlannedChange] | None = None,
+    wait_for_warm_up: bool = True,
     rules: MigrationRules | None = None,
     tickets: list[Future[MigrationResult]] | None = None,
 ) -> list[EpochReport]:
-    """Run an engine until everything is read or it is killed. `settled`: a warm-up ends before the next epoch.
-    `tickets` gets what the wishes were answered with."""
+    """Run an engine until everything is read or it is killed. `wait_for_warm_up`: a warm-up ends before the next epoch.
+    `tickets` gets the futures of the changes."""
     engine = InlineEngine(
         app,
         folder / "state",
@@ -128,7 +128,7 @@ def life(
         rules=rules,
     )
     reports = []
-    waiting = sorted(wishes or [], key=lambda wish: wish[0])
+    waiting = sorted(changes or [], key=lambda wish: wish[0])
     try:
         while True:
             while waiting and waiting[0][0] <= engine.next_epoch:
@@ -140,19 +140,19 @@ def life(
                 return reports
             reports.append(report)
             active = engine.runner._migrations._active
-            if settled and active is not None and active.round is not None:
+            if wait_for_warm_up and active is not None and active.round is not None:
                 active.round.result(timeout=60)
     finally:
         engine.close()
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> list[Wish]:
-    """Changes of the maps at any epochs: of all operators or one, with places or without, by any protocol."""
+def planned_changes(draw: st.DrawFn) -> list[PlannedChange]:
+    """Changes of the maps at any epochs: of all operators or one, with locations or without, by any protocol."""
     names = stage_ids()
     owners = st.lists(st.integers(0, 4), min_size=BUCKETS, max_size=BUCKETS).map(tuple)
-    place = st.none() | st.sampled_from(PLACES)
-    found: list[Wish] = []
+    place = st.none() | st.sampled_from(LOCATIONS)
+    found: list[PlannedChange] = []
     for at in draw(st.lists(st.integers(0, 8), min_size=1, max_size=5)):
         default = draw(owners)
         own = draw(st.dictionaries(st.sampled_from(names), owners, max_size=3))
@@ -164,7 +164,7 @@ def wishes(draw: st.DrawFn) -> list[Wish]:
     return found
 
 
-def steady(events: int, users: int = 5) -> History:
+def new_history(events: int, users: int = 5) -> History:
     """Events of two partitions, half a second apart."""
     names = [f"user{at}" for at in range(users)]
     parts = tuple(
@@ -185,7 +185,7 @@ def steady(events: int, users: int = 5) -> History:
     return History(parts)
 
 
-def every(events: int) -> Cutting:
+def epochs_of(events: int) -> Cutting:
     """Epochs of so many events of each partition."""
     ends = frozenset(range(events, 10_000, events))
     return Cutting((ends, ends), (2,))

@@ -1,4 +1,4 @@
-"""An engine on executors of its own, whose buckets move while it runs. `python moving_child.py FOLDER`."""
+"""An engine on executors of its own, whose buckets migrate while it runs. `python moving_child.py FOLDER`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build(out: Path) -> ps.App:
 
 
 def main(folder: Path) -> None:
-    """Run the query on two executors: from one to both, by every protocol, and back."""
+    """Run the query on two executors: from one executor to both, by each protocol, and back."""
     spark_settings = {
         "spark.executor.memory": "600m",
         "spark.driver.memory": "600m",
@@ -62,7 +62,7 @@ def main(folder: Path) -> None:
     engine = Engine(build(folder / "out"), settings, session(settings, folder / "spark.log"))
     first, second = (ExecutorLocation("127.0.0.1", number) for number in "01")
     one, both = even_maps(BUCKETS, 2, [first, first]), even_maps(BUCKETS, 2, [first, second])
-    wishes = {
+    changes = {
         1: MapChange(one),
         2: MapChange(both, "warm"),
         5: MapChange(
@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
         ),
         7: MapChange(both.with_locations([second, first])),
     }
-    told = open(folder / "told.jsonl", "a")  # noqa: SIM115 - open until the process dies
+    log = open(folder / "told.jsonl", "a")  # noqa: SIM115 - open until the process dies
 
     def watch(report: EpochReport) -> None:
         moved = report.migration
@@ -82,9 +82,9 @@ def main(folder: Path) -> None:
             "places": [None if place is None else place.executor for place in report.maps.locations],
             "moved": None if moved is None else [moved.protocol, moved.done, moved.buckets, moved.reason],
         }
-        print(json.dumps(line), file=told, flush=True)
-        if report.epoch + 1 in wishes:
-            engine.remap(wishes[report.epoch + 1])
+        print(json.dumps(line), file=log, flush=True)
+        if report.epoch + 1 in changes:
+            engine.remap(changes[report.epoch + 1])
 
     engine.run(watch)
 

@@ -1,4 +1,4 @@
-"""Admission over a log grown by hand, with a clock turned by hand: what epochs consist of."""
+"""Admission over a manually extended log, with a manual clock: which spans an epoch reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.testing.manual_clock import ManualClock
 
 
 class GrowingLog(ListLog):
-    """Partitions that end one by one, and can begin anywhere."""
+    """Partitions that end one by one, and start at any offset."""
 
     def __init__(self, **lengths: int) -> None:
         super().__init__({name: ["x"] * length for name, length in lengths.items()}, finished=False)
@@ -43,7 +43,7 @@ class GrowingLog(ListLog):
 
 
 class PassingClock(ManualClock):
-    """A clock that moves a little whenever it is read, so that whoever waits for it comes to an end."""
+    """A clock that advances a little whenever it is read, so that a wait on it ends."""
 
     def __call__(self) -> float:
         self.now += 0.02
@@ -73,7 +73,7 @@ def new_admission(
     )
 
 
-def test_an_empty_log_is_a_reason_for_one_epoch_that_knows_its_partitions_and_no_more() -> None:
+def test_an_empty_log_has_one_epoch_which_records_its_partitions() -> None:
     admission = new_admission(GrowingLog(a=0))
     first = admission.admit(Offset())
     assert first.at == {"s0": {"a": 0}}
@@ -81,7 +81,7 @@ def test_an_empty_log_is_a_reason_for_one_epoch_that_knows_its_partitions_and_no
     assert admission.admit(first) == first
 
 
-def test_a_log_is_taken_in_budgets_and_then_there_is_nothing() -> None:
+def test_a_log_is_read_by_budget_until_nothing_is_left() -> None:
     log = GrowingLog(a=25)
     admission = new_admission(log, idle_after=None)
     seen, start = [], Offset()
@@ -95,7 +95,7 @@ def test_a_log_is_taken_in_budgets_and_then_there_is_nothing() -> None:
     assert (start.epoch, start.at) == (3, {"s0": {"a": 27}})
 
 
-def test_reading_ends_when_every_partition_is_finished_and_read() -> None:
+def test_admission_is_drained_once_every_partition_is_finished_and_read() -> None:
     log = GrowingLog(a=15, b=3)
     admission = new_admission(log, idle_after=None)
     start = admission.admit(admission.admit(Offset()))
@@ -104,7 +104,7 @@ def test_reading_ends_when_every_partition_is_finished_and_read() -> None:
     assert ended.finished == {"s0": ("a",)}
     log.finish()
     assert admission.admit(ended) != ended
-    assert not admission.drained.is_set(), "a log that will be finished is waited for"
+    assert not admission.drained.is_set(), "admission waits for a log that will finish"
     log.ended.add("b")
     ended = admission.admit(ended)
     assert ended.finished == {"s0": ("a", "b")}
@@ -121,7 +121,7 @@ def test_a_finished_partition_is_not_called_finished_before_it_is_read() -> None
     assert admission.admit(first).finished == {"s0": ("a",)}
 
 
-def test_a_silent_partition_is_idle_after_its_time_and_wakes_with_an_event() -> None:
+def test_a_silent_partition_is_idle_after_its_timeout_until_its_next_event() -> None:
     log, clock = GrowingLog(a=1, b=1), PassingClock()
     admission = new_admission(log, clock=clock)
     start = admission.admit(Offset())
@@ -150,7 +150,7 @@ def test_a_partition_with_a_backlog_is_not_idle_however_long_it_takes() -> None:
         assert start.idle == {"s0": ()}
 
 
-def test_without_a_time_to_be_idle_a_partition_always_holds() -> None:
+def test_without_an_idle_timeout_a_partition_is_never_idle() -> None:
     clock = PassingClock()
     admission = new_admission(GrowingLog(a=1), clock=clock, idle_after=None)
     start = admission.admit(Offset())
@@ -165,7 +165,7 @@ def test_an_epoch_with_a_record_is_repeated_as_recorded() -> None:
     assert admission.admit(first) == recorded, "at once: a repeated epoch waits for nothing"
 
 
-def test_epochs_keep_their_distance() -> None:
+def test_epochs_keep_their_minimum_interval() -> None:
     clock = PassingClock()
     admission = new_admission(GrowingLog(a=100), clock=clock, interval=3)
     first = admission.admit(Offset())
@@ -174,7 +174,7 @@ def test_epochs_keep_their_distance() -> None:
     assert admission.admit(first).epoch == 1
 
 
-def test_epochs_keep_a_longer_distance_while_somebody_has_to_keep_up() -> None:
+def test_epochs_keep_a_longer_interval_while_admission_is_throttled() -> None:
     clock = PassingClock()
     admission = new_admission(GrowingLog(a=100), clock=clock, interval=3)
     first = admission.admit(Offset())
@@ -185,7 +185,7 @@ def test_epochs_keep_a_longer_distance_while_somebody_has_to_keep_up() -> None:
     assert admission.admit(first).epoch == 1
 
 
-def test_a_partition_that_begins_later_or_appears_later_is_read_from_its_beginning() -> None:
+def test_a_partition_that_starts_or_appears_later_is_read_from_its_start() -> None:
     log = GrowingLog(a=5)
     log.earliest["b"] = 40
     admission = new_admission(log, budget=100)
@@ -232,7 +232,7 @@ def test_every_record_is_in_exactly_one_epoch(
     admission = new_admission(log, clock=clock, budget=budget)
     start, seen = Offset(), Counter[tuple[str, int]]()
 
-    def take() -> bool:
+    def admit_next() -> bool:
         nonlocal start
         end = admission.admit(start)
         if end == start:
@@ -252,9 +252,9 @@ def test_every_record_is_in_exactly_one_epoch(
                 log.add(name, *["x"] * count)
         log.ended |= ended
         clock.turn(seconds)
-        take()
+        admit_next()
     log.ended |= set("abcd")
-    while take():
+    while admit_next():
         pass
     assert admission.drained.is_set()
     expected = {(p.id, at): 1 for p in log.partitions({}) for at in range(p.latest)}
@@ -262,15 +262,15 @@ def test_every_record_is_in_exactly_one_epoch(
 
 
 @pytest.mark.parametrize("idle_after", ["5s", None])
-def test_a_partition_that_its_log_no_longer_has_stops_holding_the_others_back(idle_after: str | None) -> None:
-    """logrotate removes the oldest file: windows must go on closing."""
+def test_a_removed_partition_becomes_idle(idle_after: str | None) -> None:
+    """logrotate removes the oldest file: windows must continue to close."""
     log, clock = GrowingLog(a=1, b=1), PassingClock()
     admission = new_admission(log, clock=clock, idle_after=idle_after)
     start = admission.admit(Offset())
     log.remove("a")
     log.add("b", "x")
     start = admission.admit(start)
-    assert start.idle == {"s0": ()}, "it may be away for a moment only"
+    assert start.idle == {"s0": ()}, "it may be missing for a moment only"
     clock.turn(6)
     log.add("b", "x")
     start = admission.admit(start)
@@ -278,7 +278,7 @@ def test_a_partition_that_its_log_no_longer_has_stops_holding_the_others_back(id
     assert start.at["s0"]["a"] == 1
 
 
-def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
+def test_pending_emissions_cause_epochs_until_they_are_emitted() -> None:
     admission = new_admission(GrowingLog(a=5), idle_after=None, target=1.0)
     start = admission.admit(Offset())
     admission.observe({"s0": 5}, 0.1, {"s0": PendingEmissions(0, 50, rows={10: (0, 10**6), 20: (0, 10**6)})})
@@ -294,7 +294,7 @@ def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
     assert admission.drained.is_set()
 
 
-def test_less_is_read_beside_what_is_told() -> None:
+def test_less_is_read_in_an_epoch_that_emits_much() -> None:
     admission = new_admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
     start = admission.admit(Offset())
     admission.observe({"s0": 1_000}, 1.0, {"s0": PendingEmissions(0, 50, rows={10: (0, 125_000)})})
@@ -304,7 +304,7 @@ def test_less_is_read_beside_what_is_told() -> None:
     assert admission.admit(beside).at["s0"]["a"] - beside.at["s0"]["a"] >= 900, "and then all of it again"
 
 
-def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
+def test_a_recovered_engine_repeats_the_watermark_limit_before_it_raises_it() -> None:
     admission = new_admission(GrowingLog(a=5), idle_after=None, target=1.0)
     before = replace(admission.admit(Offset()), watermark_limits={"s0": (19, 3)})
     again = admission.admit(before)
@@ -313,7 +313,7 @@ def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
     assert not admission.admit(again).watermark_limits
 
 
-def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_ones_small() -> None:
+def test_an_epoch_that_read_little_because_it_emitted_much_does_not_lower_the_budget() -> None:
     admission = new_admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
     start = admission.admit(Offset())
     admission.observe({"s0": 1_000}, 1.0, {"s0": PendingEmissions(0, 50, rows={10: (0, 300_000)})})
@@ -323,7 +323,7 @@ def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_on
     assert admission.budget("s0") == before
 
 
-def test_a_few_rows_that_are_told_do_not_keep_epochs_from_getting_shorter() -> None:
+def test_a_few_emitted_rows_do_not_keep_the_budget_from_falling() -> None:
     admission = new_admission(GrowingLog(a=10**6), budget=1_000, idle_after=None, target=1.0)
     at = Offset()
     for instant in range(0, 50, 10):
@@ -334,8 +334,8 @@ def test_a_few_rows_that_are_told_do_not_keep_epochs_from_getting_shorter() -> N
     assert admission.budget("s0") < 200
 
 
-def test_a_live_stream_with_little_to_tell_learns_nothing_wrong_of_rows() -> None:
-    """The fixed part of small epochs is not what telling takes: a minute that ends later is not held for it."""
+def test_a_live_stream_with_few_rows_does_not_overestimate_the_cost_of_a_row() -> None:
+    """The fixed cost of small epochs is no cost of emission: a minute that ends later is not held back for it."""
     log = GrowingLog(a=10)
     admission = new_admission(log, budget=10**6, idle_after=None, target=1.0)
     at = Offset()
@@ -350,7 +350,7 @@ def test_a_live_stream_with_little_to_tell_learns_nothing_wrong_of_rows() -> Non
     assert not admission.admit(at).watermark_limits
 
 
-def test_streams_share_the_time_there_is_for_telling() -> None:
+def test_streams_share_the_time_for_emission() -> None:
     pending = PendingEmissions(0, 50, rows={10: (160_000, 0)})  # 0.64 s each
     admission = new_admission(GrowingLog(a=5), GrowingLog(a=5), idle_after=None, target=1.0)
     at = admission.admit(Offset())

@@ -1,4 +1,4 @@
-"""Bucket maps: what they are, and that nothing but the work follows from them."""
+"""Bucket maps: what they hold, and that they decide only where work is done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
 from penstock.state.run import Piece, RunEntry
 from tests.epoch import map_changes
-from tests.epoch.map_changes import PLACES, Wish, build, life, rows_of
+from tests.epoch.map_changes import LOCATIONS, PlannedChange, build, rows_of, run_engine
 from tests.operators.harness import (
     BUCKETS,
     STRAIGHT,
@@ -30,10 +30,10 @@ from tests.operators.harness import (
     modestly,
 )
 
-A, B, C = PLACES
+A, B, C = LOCATIONS
 
 
-def test_maps_are_told_as_they_are() -> None:
+def test_maps_are_written_and_read_unchanged() -> None:
     maps = even_maps(8, 3, [A, None, B]).with_owners("sub", {0: 2, 7: 0})
     assert maps.default == (0, 0, 0, 1, 1, 1, 2, 2)
     assert maps.of("sub") == (2, 0, 0, 1, 1, 1, 2, 0)
@@ -44,14 +44,14 @@ def test_maps_are_told_as_they_are() -> None:
     assert even_maps(4, 9).slices == 4, "no more slices than buckets"
 
 
-def test_maps_that_cannot_be_are_refused() -> None:
+def test_invalid_maps_are_refused() -> None:
     for bad in (BucketMaps((0,) * 7), BucketMaps((0,) * 7 + (-1,)), BucketMaps((0,) * 8, {"sub": (0, 1)})):
         with pytest.raises(UserError) as refused:
             bad.check(8)
         assert refused.value.condition == "BAD_BUCKET_MAP"
 
 
-def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
+def test_operators_that_are_chained_in_a_slice_share_a_map() -> None:
     plan = compile_app(build(History(((),)), STRAIGHT, {}))
     together = [family for family in plan.families if len(family) > 1]
     assert together, "a query in which rows stay in their slice"
@@ -61,7 +61,7 @@ def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
         assert owners[first] == owners[second] == (1, 0, 0, 0, 1, 1, 1, 1)
 
 
-def test_what_moves_is_what_another_executor_has_to_read() -> None:
+def test_a_migration_counts_what_another_executor_has_to_read() -> None:
     plan = compile_app(build(History(((),)), STRAIGHT, {}))
     sub = plan.families[0][0]
     runs = (
@@ -85,21 +85,26 @@ def test_what_moves_is_what_another_executor_has_to_read() -> None:
     )
     unknown = plan_migration(plan, {sub: {"open": runs}}, BucketMaps((0, 0, 1, 1)), BucketMaps((0, 1, 1, 1)))
     assert unknown.pieces == {None: {some: 500, Piece("b"): 500, Piece("c"): 70}}, (
-        "nobody knows what lies where"
+        "the former locations are unknown"
     )
 
 
 @modestly
-@given(histories(), cuttings(), map_changes.wishes(), st.booleans())
-def test_changes_of_maps_at_any_epochs_do_not_show(
-    history: History, cutting: Cutting, wishes: list[Wish], settled: bool
+@given(histories(), cuttings(), map_changes.planned_changes(), st.booleans())
+def test_changes_of_maps_at_any_epochs_do_not_change_the_output(
+    history: History, cutting: Cutting, changes: list[PlannedChange], wait_for_warm_up: bool
 ) -> None:
-    straight: dict[str, map_changes.ListSink] = {}
+    undisturbed: dict[str, map_changes.ListSink] = {}
     moved: dict[str, map_changes.ListSink] = {}
     with fast_directory() as folder:
-        life(build(history, STRAIGHT, straight), Path(folder) / "straight", slices=1)
-        reports = life(build(history, cutting, moved), Path(folder) / "moved", wishes=wishes, settled=settled)
-        assert rows_of(moved) == rows_of(straight)
+        run_engine(build(history, STRAIGHT, undisturbed), Path(folder) / "straight", slices=1)
+        reports = run_engine(
+            build(history, cutting, moved),
+            Path(folder) / "moved",
+            changes=changes,
+            wait_for_warm_up=wait_for_warm_up,
+        )
+        assert rows_of(moved) == rows_of(undisturbed)
         assert (
             find_problems(StateDirectory(Path(folder) / "moved" / "state"), reports[-1].epoch) == []
             if reports
@@ -107,21 +112,21 @@ def test_changes_of_maps_at_any_epochs_do_not_show(
         )
 
 
-def test_the_record_of_an_epoch_says_its_maps_and_a_repeated_one_may_have_others(state: Path) -> None:
-    history = map_changes.steady(60)
-    straight: dict[str, map_changes.ListSink] = {}
+def test_an_epoch_record_has_the_maps_and_a_repeated_epoch_may_use_others(state: Path) -> None:
+    history = map_changes.new_history(60)
+    undisturbed: dict[str, map_changes.ListSink] = {}
     sinks: dict[str, map_changes.ListSink] = {}
-    life(build(history, STRAIGHT, straight), state / "straight", slices=1)
-    cutting = map_changes.every(10)
-    wish: Wish = (
+    run_engine(build(history, STRAIGHT, undisturbed), state / "straight", slices=1)
+    cutting = map_changes.epochs_of(10)
+    change: PlannedChange = (
         2,
         lambda maps: map_changes.MapChange(
             maps.with_owners(None, {0: 4, 5: 3}).with_locations([A, B, None, C, A])
         ),
     )
-    with map_changes.dying_at("gathered", 3) as died, pytest.raises(map_changes.Killed):
-        life(build(history, cutting, sinks), state / "moved", wishes=[wish])
-    assert died == [("gathered", 3)]
+    with map_changes.kill_at("gathered", 3) as kills, pytest.raises(map_changes.Killed):
+        run_engine(build(history, cutting, sinks), state / "moved", changes=[change])
+    assert kills == [("gathered", 3)]
     folder = state / "moved" / "state" / "epochs"
     recorded = [
         BucketMaps.from_json(json.loads(file.read_text())["maps"]) for file in sorted(folder.glob("*.json"))
@@ -129,25 +134,25 @@ def test_the_record_of_an_epoch_says_its_maps_and_a_repeated_one_may_have_others
     assert [maps.version for maps in recorded] == [0, 0, 1, 1]
     assert recorded[3].default == (4, 0, 0, 0, 1, 3, 1, 1)
     assert recorded[3].location_of(4) == ExecutorLocation("here", "0")
-    reports = life(build(history, cutting, sinks), state / "moved", slices=3)
+    reports = run_engine(build(history, cutting, sinks), state / "moved", slices=3)
     assert reports[0].epoch == 3
     assert reports[0].maps is not None
-    assert reports[0].maps.slices == 3, "what was recorded explains; it does not bind"
+    assert reports[0].maps.slices == 3, "a recorded map does not bind"
     assert reports[0].maps.version == 2
-    assert rows_of(sinks) == rows_of(straight)
+    assert rows_of(sinks) == rows_of(undisturbed)
 
 
 def test_slices_without_a_bucket_of_any_operator_have_nothing_to_do(state: Path) -> None:
-    straight: dict[str, map_changes.ListSink] = {}
+    undisturbed: dict[str, map_changes.ListSink] = {}
     sinks: dict[str, map_changes.ListSink] = {}
-    history = map_changes.steady(40)
-    life(build(history, STRAIGHT, straight), state / "straight", slices=1)
+    history = map_changes.new_history(40)
+    run_engine(build(history, STRAIGHT, undisturbed), state / "straight", slices=1)
     lonely = BucketMaps((9,) * BUCKETS)
-    reports = life(
-        build(history, map_changes.every(7), sinks),
+    reports = run_engine(
+        build(history, map_changes.epochs_of(7), sinks),
         state / "moved",
-        wishes=[(1, lambda _: map_changes.MapChange(lonely))],
+        changes=[(1, lambda _: map_changes.MapChange(lonely))],
     )
-    assert rows_of(sinks) == rows_of(straight)
+    assert rows_of(sinks) == rows_of(undisturbed)
     busy = {slice_ for work in reports[-1].work.values() for slice_ in work.seconds_by_slice}
     assert busy == {9}

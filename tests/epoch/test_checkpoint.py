@@ -1,4 +1,4 @@
-"""Durable manifests every n epochs: the rows are the same wherever the engine dies, and none is told twice."""
+"""Durable manifests every n epochs: the rows are the same wherever the engine dies, and none is emitted twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNITS = 50
 
 
 def build(out: Path) -> ps.App:
-    """Windows, an operator in order of time, totals that fall, rows put aside: what keeps state in all its ways."""
+    """Windows, an operator in time order, running totals, late events: every kind of state."""
     events = ps.stream("events", ListLog(golden.lines()), golden.decoder(), time="time", lateness=5)
     paths = events.key_by("user").last(3, "page").map(path=ps.col("page").list.join(">"))
     sums = events.key_by("user").running("20s").sum("amount", "sum").top(2, by="sum")
@@ -47,7 +47,7 @@ def build(out: Path) -> ps.App:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     folder = tmp_path_factory.mktemp("straight")
     run_inline(build(folder / "out"), folder / "state", epoch_units=UNITS)
     rows = rows_below(folder / "out")
@@ -55,14 +55,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     return rows
 
 
-def ended(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> bool:
-    """Run until that step; whether it came to its end instead."""
-    killed(folder, death, every, at)
+def runs_to_end(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> bool:
+    """Run until that step; return whether it reached the end instead."""
+    run_until(folder, death, every, at)
     return death.at is not None
 
 
-def killed(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> list[EpochReport]:
-    """Run until that step, or to the end; what the epochs before it came to."""
+def run_until(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> list[EpochReport]:
+    """Run until that step, or to the end; return the reports of the epochs before it."""
     death.at = at
     reports: list[EpochReport] = []
     with contextlib.suppress(Died):
@@ -79,14 +79,14 @@ def killed(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> 
 
 @pytest.mark.parametrize("every", [1, 3, 10])
 def test_the_rows_are_the_same_wherever_it_dies(
-    every: int, straight: Rows, death: Death, tmp_path: Path
+    every: int, undisturbed: Rows, death: Death, tmp_path: Path
 ) -> None:
-    """Killed in every second of its epochs, at one step after the other."""
+    """Killed in every second epoch, at one step after the other."""
     number, steps = 0, itertools.cycle(STEPS[::3] + STEPS[1::3] + STEPS[2::3])
-    while not ended(tmp_path, death, every, (next(steps), number)):
+    while not runs_to_end(tmp_path, death, every, (next(steps), number)):
         number += 2
     assert number >= 10
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed
     state = StateDirectory(tmp_path / "state")
     assert state.manifests.epochs()[-1] == max(int(p.stem) for p in (state.path / "epochs").glob("*.json"))
     assert not list((tmp_path / "state-memory").rglob("*.run")), "after a checkpoint all is on disk"
@@ -94,23 +94,25 @@ def test_the_rows_are_the_same_wherever_it_dies(
 
 
 @pytest.mark.parametrize("step", [*STEPS[::2], STEPS[-1]])
-def test_a_kill_at_any_step_goes_back_to_the_durable_manifest(
-    step: StepName, straight: Rows, death: Death, tmp_path: Path
+def test_after_a_kill_at_any_step_the_engine_recovers_from_the_durable_manifest(
+    step: StepName, undisturbed: Rows, death: Death, tmp_path: Path
 ) -> None:
-    before = killed(tmp_path, death, 4, (step, 6))
+    before = run_until(tmp_path, death, 4, (step, 6))
     assert [report.durable_epoch for report in before] == [-1, -1, -1, 3, 3, 3]
     assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 3
-    after = killed(tmp_path, death, 4, ("admitted", 9))
+    after = run_until(tmp_path, death, 4, ("admitted", 9))
     recorded = step not in ("admitted", "planned")
     assert [(report.epoch, report.replayed) for report in after[:3]] == [(4, True), (5, True), (6, recorded)]
-    # that epoch 5 was delivered says the record of epoch 6
+    # the record of epoch 6 says that epoch 5 was delivered
     assert [report.delivery_skipped for report in after[:3]] == [True, recorded, False]
-    killed(tmp_path, death, 1, ("admitted", 1_000))
-    assert rows_below(tmp_path / "out") == straight
+    run_until(tmp_path, death, 1, ("admitted", 1_000))
+    assert rows_below(tmp_path / "out") == undisturbed
 
 
-def test_what_a_reader_took_away_does_not_come_again(straight: Rows, death: Death, tmp_path: Path) -> None:
-    """Its files are gone when the epochs are repeated: that they were told says the record of the next epoch."""
+def test_files_that_a_reader_removed_are_not_delivered_again(
+    undisturbed: Rows, death: Death, tmp_path: Path
+) -> None:
+    """The files are gone when the epochs are repeated: the record of the next epoch says that they were delivered."""
     taken: Counter[str] = Counter()
 
     def take(whole: bool = False) -> None:
@@ -122,14 +124,14 @@ def test_what_a_reader_took_away_does_not_come_again(straight: Rows, death: Deat
                 file.unlink()
 
     for number in range(3, 14, 2):
-        killed(tmp_path, death, 10, ("sliced", number))
+        run_until(tmp_path, death, 10, ("sliced", number))
         take()
-    killed(tmp_path, death, 10, ("admitted", 1_000))
+    run_until(tmp_path, death, 10, ("admitted", 1_000))
     take(whole=True)
-    assert taken == Counter(line for lines in straight.values() for line in lines)
+    assert taken == Counter(line for lines in undisturbed.values() for line in lines)
 
 
-def test_what_is_dropped_before_the_manifest_never_reaches_the_disk(tmp_path: Path) -> None:
+def test_state_that_is_dropped_before_the_manifest_is_never_written_to_disk(tmp_path: Path) -> None:
     written = {}
     for every in (1, 10):
         folder = tmp_path / str(every)
@@ -138,7 +140,7 @@ def test_what_is_dropped_before_the_manifest_never_reaches_the_disk(tmp_path: Pa
     assert written[10] < written[1] / 2
 
 
-def test_the_controller_is_told_how_much_never_reaches_the_disk(tmp_path: Path) -> None:
+def test_the_growth_of_checkpoints_says_how_much_is_never_written_to_disk(tmp_path: Path) -> None:
     growth = {}
     for every in (1, 10):
         folder, seen = tmp_path / str(every), CheckpointGrowth()
@@ -188,7 +190,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.kill
-def test_a_killed_process_goes_back_to_the_durable_manifest(straight: Rows, folder: Path) -> None:
+def test_a_killed_process_recovers_from_the_durable_manifest(undisturbed: Rows, folder: Path) -> None:
     for step, number in (("delivered", 6), ("sliced", 9), ("gathered", 10)):
         child = subprocess.run(
             [sys.executable, "-c", CHILD, str(folder)],
@@ -202,4 +204,4 @@ def test_a_killed_process_goes_back_to_the_durable_manifest(straight: Rows, fold
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
         assert StateDirectory(folder / "state").manifests.latest().epoch == {6: 3, 9: 7, 10: 7}[number]
     Engine(build(folder / "out"), settings(folder, UNITS)).run()
-    assert rows_below(folder / "out") == straight
+    assert rows_below(folder / "out") == undisturbed

@@ -1,4 +1,4 @@
-"""What a durable manifest of several epochs brings to disk, measured and told to the controller."""
+"""How many bytes a durable manifest of several epochs writes to disk, as measured for the controller."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from penstock.ha.cost import Use, checkpoint_bytes, checkpoint_use
 EPOCH = EpochReport(0, 100, 10_000, 0, 0, 0.1, {}, {}, None, 1_000_000, run_bytes=1_000)
 
 
-def told(manifests: int, apart: int, durable: int) -> list[EpochReport]:
-    """Epochs of which every `apart`-th is durable, and brings so many bytes to disk."""
+def reports_of(manifests: int, apart: int, durable: int) -> list[EpochReport]:
+    """Reports of epochs of which every `apart`-th is durable, and writes `durable` bytes to disk."""
     return [
         replace(
             EPOCH,
@@ -37,38 +37,40 @@ def told(manifests: int, apart: int, durable: int) -> list[EpochReport]:
         (8, 90_000, 1.0),  # older runs that were merged besides
     ],
 )
-def test_the_power_is_what_manifests_save(apart: int, durable: int, power: float) -> None:
+def test_the_growth_is_the_share_of_bytes_that_manifests_do_not_save(
+    apart: int, durable: int, power: float
+) -> None:
     growth = CheckpointGrowth()
-    for report in told(5, apart, durable):
+    for report in reports_of(5, apart, durable):
         growth.add(report)
     assert growth.power == pytest.approx(power)
 
 
-def test_before_manifests_are_apart_nothing_is_taken_for_saved() -> None:
+def test_with_a_manifest_every_epoch_nothing_is_saved() -> None:
     growth = CheckpointGrowth()
     assert growth.power == 1.0
-    for report in told(5, 1, 1_000):
+    for report in reports_of(5, 1, 1_000):
         growth.add(report)
     assert growth.power == 1.0
 
 
-def test_what_was_measured_is_remembered_when_every_epoch_is_durable_again() -> None:
+def test_the_growth_is_remembered_when_every_epoch_is_durable_again() -> None:
     growth = CheckpointGrowth()
-    for report in [*told(3, 4, 2_000), *told(20, 1, 1_000)]:
+    for report in [*reports_of(3, 4, 2_000), *reports_of(20, 1, 1_000)]:
         growth.add(report)
     assert growth.power == pytest.approx(0.5)
 
 
-def test_the_cost_of_an_interval_is_reckoned_with_it() -> None:
+def test_the_cost_of_a_checkpoint_interval_depends_on_the_growth() -> None:
     gauge = LoadGauge(clock=lambda: 0.0)
-    for report in told(5, 4, 2_000):
+    for report in reports_of(5, 4, 2_000):
         gauge.add(report)
     reported = gauge.load()
     assert reported is not None
     load = reported.to_load(0.0, cpu_cores=1.0, memory_bytes=1e9)
     assert load.run_growth == pytest.approx(0.5)
     manifest = checkpoint_bytes(replace(load, run_bytes=0.0), 1)
-    # a millionth of the state changes twice: what the power says is what is written
+    # a millionth of the state changes twice: the growth says what is written
     assert checkpoint_bytes(load, 4) - manifest == pytest.approx(2_000, rel=0.01)
     assert checkpoint_bytes(load, 16) - manifest == pytest.approx(4_000, rel=0.01)
     as_before, now = (checkpoint_use(one, 16, 0.0) for one in (replace(load, run_growth=1.0), load))

@@ -1,4 +1,4 @@
-"""Errors of the engine that are provoked without Spark, but for Spark that does not start."""
+"""Errors of the engine, without Spark except for a Spark that does not start."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from penstock.settings import Settings
 from penstock.state.bucket_map import BucketMaps
 from penstock.testing import ListSink, run_inline
 from penstock.testing.inline import InlineEngine
-from tests.epoch.map_changes import Killed, dying_at, steady
+from tests.epoch.map_changes import Killed, kill_at, new_history
 from tests.operators.harness import events_stream
 
 
 def app() -> ps.App:
-    rows = events_stream(steady(5)).key_by("user").last(2, "n", partial=True)
+    rows = events_stream(new_history(5)).key_by("user").last(2, "n", partial=True)
     return ps.app("any", ps.output("out", rows, ListSink()))
 
 
@@ -41,7 +41,7 @@ def short() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_an_engine_that_has_not_begun_has_no_maps_to_change(state: Path) -> None:
+def test_an_engine_that_has_not_started_has_no_maps_to_change(state: Path) -> None:
     with pytest.raises(InternalError, match="NOT_RUNNING"):
         Engine(app(), Settings(state=state, master="inline")).remap(MapChange(BucketMaps((0,) * 64, {}, ())))
 
@@ -53,8 +53,8 @@ def test_the_number_of_buckets_is_fixed_for_the_life_of_a_state(state: Path) -> 
     assert "buckets=8" in str(caught.value.hint)
 
 
-def test_an_epoch_that_was_recorded_otherwise_is_not_repeated(state: Path) -> None:
-    with dying_at("recorded", 0), pytest.raises(Killed):
+def test_an_epoch_is_not_repeated_with_other_spans_than_recorded(state: Path) -> None:
+    with kill_at("recorded", 0), pytest.raises(Killed):
         run_inline(app(), state, epoch_units=4)
     engine = InlineEngine(app(), state, epoch_units=4)
     try:
@@ -65,7 +65,7 @@ def test_an_epoch_that_was_recorded_otherwise_is_not_repeated(state: Path) -> No
         engine.close()
 
 
-def test_what_a_job_raises_unforeseen_is_its_own_failure() -> None:
+def test_an_unexpected_exception_of_a_job_fails_that_job() -> None:
     failures = JobFailures()
     with failures.isolate(3, 0.0):
         raise ZeroDivisionError("by nought")
@@ -75,20 +75,22 @@ def test_what_a_job_raises_unforeseen_is_its_own_failure() -> None:
     assert "ZeroDivisionError: by nought" in message.error.primary
 
 
-def test_what_ends_an_epoch_unforeseen_is_told_in_our_words() -> None:
+def test_an_unexpected_exception_of_an_epoch_is_explained() -> None:
     error = explain_failure(ValueError("first line\nand more"))
     assert error.condition == "EPOCH_FAILED"
     assert "ValueError: first line" in error.primary
     assert "and more" in str(error.detail)
 
 
-def test_where_no_engine_runs_one_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_running_engine_a_client_must_name_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"WHICH_ENGINE.*none"):
         running_state(None)
 
 
-def test_an_engine_that_ends_before_it_answers_is_told(short: Path) -> None:
+def test_an_engine_that_ends_before_it_responds_is_reported(short: Path) -> None:
     state = short / "state"
     (state / "commands").mkdir(parents=True)
     path = socket_of(state)
@@ -107,19 +109,17 @@ def test_an_engine_that_ends_before_it_answers_is_told(short: Path) -> None:
     os.unlink(path)
 
 
-def test_a_folder_of_sockets_that_is_somebody_elses_is_not_used(
-    short: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_socket_folder_of_another_user_is_not_used(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(short))
     socket_of(short)
     mine = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # the folder of that number is made by us
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # the folder of that user is ours
     with pytest.raises(InternalError, match="SOCKET_FOLDER_TAKEN"):
         socket_of(short)
 
 
 @pytest.mark.spark
-def test_spark_that_does_not_start_is_told(tmp_path: Path) -> None:
+def test_a_spark_that_does_not_start_is_reported(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from penstock.spark.session import session\n"
         "from penstock.settings import Settings\n"

@@ -69,7 +69,7 @@ def test_many_slices_give_the_results_of_one(
     assert set(times) == {merging if merging <= FAN_IN else merge_task_count(merging)}
 
 
-def test_the_tree_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+def test_many_slices_on_spark_give_the_results_of_one(tmp_path: Path, spark: SparkSession) -> None:
     run_inline(app(tmp_path / "one"), tmp_path / "s1", slices=1, epoch_units=50)
     settings = Settings(
         state=tmp_path / "s2", master="local[2]", slices=20, drain=True, warm_up=False, most_epoch_units=150
@@ -79,14 +79,14 @@ def test_the_tree_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     assert rows(tmp_path / "spark") == rows(tmp_path / "one")
 
 
-def test_a_query_that_is_only_filtered_comes_through_the_tree_too(tmp_path: Path) -> None:
+def test_a_stateless_query_is_gathered_by_the_tree_too(tmp_path: Path) -> None:
     lines = {f"p{number:02}": golden.lines(count=4)["p0"] for number in range(40)}
     events = ps.stream("events", ListLog(lines), golden.decoder(), time="time")
-    made = ps.app("plain", ps.output("out", events.filter(col("amount") > -5), ps.jsonl(tmp_path / "a")))
-    assert sum(report.events for report in run_inline(made, tmp_path / "state")) == 160 - _late(lines)
+    plain = ps.app("plain", ps.output("out", events.filter(col("amount") > -5), ps.jsonl(tmp_path / "a")))
+    assert sum(report.events for report in run_inline(plain, tmp_path / "state")) == 160 - _count_late(lines)
 
 
-def _late(lines: dict[str, list[str]]) -> int:
+def _count_late(lines: dict[str, list[str]]) -> int:
     found = 0
     for part in lines.values():
         newest = ""

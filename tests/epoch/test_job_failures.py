@@ -1,4 +1,4 @@
-"""What ended an epoch is explained in the engine's own words: the cause, and not the text that Spark puts around it."""
+"""A failed epoch is explained by its cause, without the text that Spark puts around it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZeroDivisionError: integer division or modulo by zero
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)"""
 
 
-def test_the_cause_is_told_and_not_the_end_of_a_dump() -> None:
+def test_the_cause_is_reported_and_not_the_end_of_a_stack_trace() -> None:
     late = explain_failure(PySparkException(LATE))
     assert isinstance(late, ExternalError)
     assert late.condition == "WORKER_TOO_LATE"

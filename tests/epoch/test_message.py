@@ -1,4 +1,4 @@
-"""Messages arrive as they were sent."""
+"""Messages between tasks and driver arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ times = st.builds(Times, st.dictionaries(names, st.dictionaries(names, numbers, 
 
 
 @given(scan_reports | slice_reports | times)
-def test_what_a_task_reports_arrives_as_it_was_sent(sent: Message) -> None:
+def test_reports_of_tasks_arrive_as_they_were_sent(sent: Message) -> None:
     data = sent.to_bytes()
     assert open_message(data) == sent
     assert Envelope(data).target is None
 
 
 @given(st.sampled_from(["stage", "output"]), names, st.integers(0, 3))
-def test_where_rows_go_is_read_without_the_frame(kind: TargetKind, name: str, port: int) -> None:
+def test_the_target_of_rows_is_read_without_the_frame(kind: TargetKind, name: str, port: int) -> None:
     data = Rows(EdgeTarget(kind, name), FRAME, port).to_bytes()
     header = data[: len(data) - len(stream_bytes(FRAME))]
     assert Envelope(header).target == EdgeTarget(kind, name)
@@ -134,7 +134,7 @@ def test_side_output_arrives() -> None:
 
 
 @pytest.mark.parametrize("kind", [UserError, ExternalError, InternalError])
-def test_an_error_arrives_whole(kind: type[PenstockError]) -> None:
+def test_an_error_arrives_complete(kind: type[PenstockError]) -> None:
     sent = kind("SOME_CONDITION", "it broke", detail="d", hint="h", where="app.py:3 `x`")
     for message_ in (EpochError(sent), JobError(7, sent)):
         found = open_message(message_.to_bytes())
@@ -145,6 +145,6 @@ def test_an_error_arrives_whole(kind: type[PenstockError]) -> None:
         assert not isinstance(found, JobError) or found.job == 7
 
 
-def test_an_error_of_an_unknown_class_is_ours() -> None:
+def test_an_error_of_an_unknown_class_is_an_internal_error() -> None:
     body = error_to_json(UserError("X", "y"))
     assert isinstance(error_from_json({**body, "class": "SomethingElse"}), InternalError)

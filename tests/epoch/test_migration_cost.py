@@ -1,4 +1,4 @@
-"""The estimate of a move, and the choice among protocols."""
+"""The estimate of a migration, and the choice of its protocol."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def by_name(now: Circumstances, rules: MigrationRules = RULES) -> dict[str, tupl
     return {e.protocol: (e.pause_seconds, e.bytes, e.seconds) for e in estimate_costs(now, rules)}
 
 
-def test_at_once_costs_the_reading_of_everything() -> None:
+def test_an_immediate_migration_reads_all_state_in_the_pause() -> None:
     pause, size, seconds = by_name(GROWING)["immediate"]
     assert (pause, size, seconds) == (2.0, 200 * MB, 0.0)
 
 
-def test_a_warm_up_costs_what_came_meanwhile() -> None:
+def test_after_a_warm_up_the_pause_reads_what_was_added_meanwhile() -> None:
     pause, size, seconds = by_name(GROWING)["warm"]
     assert pause == 0.02, "two epochs passed while it read"
     assert size == 200 * MB
@@ -40,12 +40,12 @@ def test_a_warm_up_of_state_that_changes_fast_takes_rounds() -> None:
     assert size == 200 * MB + 16 * MB + 8 * MB + 8 * MB
 
 
-def test_recreation_moves_what_came_early() -> None:
+def test_recreate_moves_the_state_of_early_events() -> None:
     pause, size, seconds = by_name(replace(GROWING, windows_end_in=12.0))["recreate"]
     assert (pause, size, seconds) == (0.02, 2 * MB, 13.0)
 
 
-def test_what_cannot_be_is_not_estimated() -> None:
+def test_impossible_protocols_are_not_estimated() -> None:
     assert by_name(replace(GROWING, placed=False)).keys() == {"immediate"}
 
 
@@ -67,21 +67,21 @@ def test_windows_that_end_soon_are_waited_for() -> None:
     assert choose_protocol(replace(GROWING, windows_end_in=40.0), RULES).protocol == "warm", "not so soon"
 
 
-def test_without_a_good_way_the_shortest_pause_is_taken() -> None:
+def test_if_no_protocol_is_good_enough_the_shortest_pause_wins() -> None:
     busy = replace(GROWING, bytes_per_epoch=50 * MB)
     choice = choose_protocol(busy, RULES)
     assert choice.protocol == "warm"
     assert "comes nearest" in choice.reason
 
 
-def test_what_is_asked_for_is_done_if_it_can_be() -> None:
+def test_a_requested_protocol_is_chosen_if_it_is_possible() -> None:
     assert choose_protocol(GROWING, RULES, "immediate").protocol == "immediate"
     refused = choose_protocol(replace(GROWING, placed=False), RULES, "warm")
     assert refused.protocol == "immediate"
     assert "warm is not possible" in refused.reason
 
 
-def test_recreation_that_is_asked_for_and_not_possible_is_refused() -> None:
+def test_a_requested_recreate_that_is_impossible_is_refused() -> None:
     with pytest.raises(UserError) as refused:
         choose_protocol(GROWING, RULES, "recreate")
     assert refused.value.condition == "RECREATION_IMPOSSIBLE"
@@ -95,7 +95,7 @@ def test_recreation_that_is_asked_for_and_not_possible_is_refused() -> None:
     st.booleans(),
     st.none() | st.floats(0, 1e6),
 )
-def test_a_choice_is_always_possible_and_never_worse_than_at_once(
+def test_a_chosen_protocol_is_possible_and_never_worse_than_immediate(
     size: int, growth: int, rate: float, epoch: float, placed: bool, end: float | None
 ) -> None:
     now = Circumstances(size, size, growth, rate, epoch, placed, end)

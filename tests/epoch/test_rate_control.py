@@ -1,4 +1,4 @@
-"""Rate control: epochs come to last as long as asked, whatever the machine does, and nobody starves."""
+"""Rate control: epochs converge to their target length, whatever the machine does, and no partition starves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
 
 @pytest.mark.parametrize("first", [1_000, 4_000_000, 10**9])
 @pytest.mark.parametrize("fixed", [0.01, 0.3, 0.7])
-def test_epochs_settle_at_their_target_from_any_beginning(first: int, fixed: float) -> None:
+def test_epochs_converge_to_their_target_from_any_first_budget(first: int, fixed: float) -> None:
     _, lengths = run(RateControl(1.0, first, 1_000), 40, fixed=fixed, per_unit=1e-7)
     assert all(0.9 <= length <= 1.1 for length in lengths[-10:])
 
@@ -42,16 +42,16 @@ def test_a_tenfold_change_of_cost_is_followed_within_a_few_epochs(before: float,
         assert lengths[2] <= 2.0, "one long epoch, then back"
 
 
-def test_a_settled_controller_does_not_swing() -> None:
+def test_a_converged_controller_does_not_oscillate() -> None:
     rate, _ = run(RateControl(1.0, 4_000_000, 1_000), 60, fixed=0.2, per_unit=1e-7)
     budgets = []
-    for epoch in range(40):  # a machine that is by turns 20 % faster and slower
+    for epoch in range(40):  # a machine that is alternately 20 % faster and slower
         rate = rate.observe(rate.budget, 0.2 + rate.budget * 1e-7 * (0.8 if epoch % 2 else 1.2))
         budgets.append(rate.budget)
     assert max(budgets) <= 2 * min(budgets)
 
 
-def test_one_slow_epoch_is_made_up_for() -> None:
+def test_the_budget_recovers_from_one_slow_epoch() -> None:
     rate, _ = run(RateControl(1.0, 4_000_000, 1_000), 40, fixed=0.1, per_unit=1e-7)
     usual = rate.budget
     rate = rate.observe(rate.budget, 30.0)
@@ -59,7 +59,7 @@ def test_one_slow_epoch_is_made_up_for() -> None:
     assert rate.budget >= 0.9 * usual
 
 
-def test_a_trickle_says_nothing_about_how_much_would_be_too_much() -> None:
+def test_a_trickle_does_not_change_the_budget() -> None:
     rate = RateControl(1.0, 4_000_000, 1_000)
     after, _ = run(rate, 50, fixed=0.3, per_unit=1e-7, available=10)
     assert after.budget == rate.budget
@@ -70,14 +70,14 @@ def test_a_budget_never_falls_below_the_least() -> None:
     assert rate.budget == 1_000
 
 
-def test_when_the_fixed_cost_alone_is_beyond_the_target_the_log_still_flows() -> None:
+def test_with_a_fixed_cost_beyond_the_target_the_log_is_still_read_fast() -> None:
     """Smaller epochs cannot help then: cutting them further would only slow the reading down."""
     rate, lengths = run(RateControl(0.2, 4_000_000, 1_000), 60, fixed=0.3, per_unit=1e-7)
     speed = rate.budget / lengths[-1]
     assert speed >= 100_000, f"{speed:.0f} units a second of 10,000,000 possible"
 
 
-def follow(
+def run_on_log(
     rate: RateControl, loads: list[float], *, fixed: float, per_unit: float, waiting: float = 0
 ) -> list[float]:
     """Epochs of a log that grows by so many units a second; how long each took."""
@@ -96,26 +96,26 @@ def catching_up(budget: int = 2_000_000) -> RateControl:
 
 
 def test_a_log_far_behind_is_read_in_longer_epochs_up_to_the_bound() -> None:
-    lengths = follow(catching_up(), [0.0] * 12, fixed=0.2, per_unit=1e-7, waiting=2e8)
+    lengths = run_on_log(catching_up(), [0.0] * 12, fixed=0.2, per_unit=1e-7, waiting=2e8)
     assert all(length <= 5.5 for length in lengths), lengths
     assert lengths[3] >= 4.0, lengths
 
 
 @pytest.mark.parametrize("load", [1e6, 5e6, 7e6])
-def test_once_it_has_caught_up_epochs_are_no_longer_than_asked(load: float) -> None:
-    lengths = follow(catching_up(), [load] * 80, fixed=0.2, per_unit=1e-7, waiting=1e8)
+def test_after_catching_up_epochs_are_back_at_their_target(load: float) -> None:
+    lengths = run_on_log(catching_up(), [load] * 80, fixed=0.2, per_unit=1e-7, waiting=1e8)
     assert max(lengths) >= 3.0
     assert all(length <= 1.15 for length in lengths[-10:]), lengths
 
 
 def test_a_load_that_grows_tenfold_and_falls_again_leaves_epochs_at_their_target() -> None:
     loads = [6e5] * 30 + [6e6] * 60 + [6e5] * 30
-    lengths = follow(catching_up(), loads, fixed=0.2, per_unit=1e-7)
+    lengths = run_on_log(catching_up(), loads, fixed=0.2, per_unit=1e-7)
     assert all(length <= 1.15 for length in lengths[75:90]), lengths
     assert all(length <= 0.5 for length in lengths[-10:]), lengths
 
 
-def test_without_a_measurement_nobody_knows_how_long_an_epoch_would_take() -> None:
+def test_before_the_first_measurement_the_budget_does_not_grow_for_a_backlog() -> None:
     assert catching_up().budget_for(1 << 50) == 2_000_000
 
 
@@ -128,7 +128,7 @@ def test_an_epoch_that_catches_up_stays_within_the_bounds_of_memory_and_growth()
     assert small.observe(2_000, 0.1).budget_for(1 << 50) == 3_000
 
 
-def test_epochs_stay_at_their_target_where_catching_up_is_not_wanted() -> None:
+def test_without_catching_up_epochs_stay_at_their_target() -> None:
     rate = RateControl(1.0, 2_000_000, 1_000).observe(2_000_000, 1.0)
     assert rate.budget_for(1 << 50) == rate.budget
 
@@ -143,24 +143,28 @@ amounts = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-1, 10_000))
 
 
 @given(amounts, st.integers(1, 30_000))
-def test_shares_use_the_budget_and_leave_nobody_out(available: dict[str, int], budget: int) -> None:
-    given_ = split_budget(available, budget)
+def test_shares_use_the_whole_budget_and_every_partition_gets_one(
+    available: dict[str, int], budget: int
+) -> None:
+    shares = split_budget(available, budget)
     waiting = {name: units for name, units in available.items() if units > 0}
-    assert set(given_) == set(waiting)
-    assert all(1 <= given_[name] <= units for name, units in waiting.items())
-    assert sum(given_.values()) == min(sum(waiting.values()), max(budget, len(waiting)))
+    assert set(shares) == set(waiting)
+    assert all(1 <= shares[name] <= units for name, units in waiting.items())
+    assert sum(shares.values()) == min(sum(waiting.values()), max(budget, len(waiting)))
 
 
 @given(amounts, st.integers(8, 30_000))
-def test_who_is_not_given_all_is_given_as_much_as_anyone(available: dict[str, int], budget: int) -> None:
-    given_ = split_budget(available, budget)
-    for name, units in given_.items():
+def test_a_partition_with_less_than_it_has_gets_as_much_as_any_other(
+    available: dict[str, int], budget: int
+) -> None:
+    shares = split_budget(available, budget)
+    for name, units in shares.items():
         if units < available[name]:
-            assert units >= max(given_.values()) - 1
+            assert units >= max(shares.values()) - 1
 
 
-def test_where_events_meet_each_other_the_first_epoch_takes_less(tmp_path: Path) -> None:
-    """Nobody knows yet how many pairs there will be: one of the usual size may take minutes."""
+def test_the_first_epoch_of_a_join_is_smaller(tmp_path: Path) -> None:
+    """The number of pairs is not known yet: an epoch of the usual size may take minutes."""
 
     def first(rows: ps.Stream) -> int:
         plan = compile_app(ps.app("a", ps.output("rows", rows, ps.jsonl(tmp_path))))

@@ -1,4 +1,4 @@
-"""Recovery semantics on real state directories: what each keeps, loses and repeats, event by event."""
+"""Recovery semantics on real state directories: what each preserves, loses and repeats, event by event."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ def build(folder: Path) -> ps.App:
     )
 
 
-def lived(folder: Path, semantics: Semantics, every: int = 4) -> RecoveryOutcome:
+def run_once(folder: Path, semantics: Semantics, every: int = 4) -> RecoveryOutcome:
     return dying.lived(build(folder), folder, semantics, every)
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("straight")
-    lived(folder, Semantics.precise)
+    run_once(folder, Semantics.precise)
     return folder
 
 
-def died_in_six(folder: Path, death: Death, semantics: Semantics) -> RecoveryOutcome:
+def run_killed_in_epoch_6(folder: Path, death: Death, semantics: Semantics) -> RecoveryOutcome:
     return dying.died_in_six(lambda: build(folder), folder, death, semantics)
 
 
-def test_precise_loses_and_repeats_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
-    back = died_in_six(tmp_path / "one", death, Semantics.precise)
+def test_precise_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path, death: Death) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.precise)
     for name in ("each", "windows", "totals"):
-        assert told(tmp_path / "one", name) == told(straight, name)
-    assert back.counts() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
+        assert told(tmp_path / "one", name) == told(undisturbed, name)
+    assert recovery.counts() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
 
 
-def test_rollback_repeats_what_it_says(straight: Path, tmp_path: Path, death: Death) -> None:
-    back = died_in_six(tmp_path / "one", death, Semantics.rollback)
+def test_rollback_repeats_as_much_as_it_reports(undisturbed: Path, tmp_path: Path, death: Death) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.rollback)
     twice = 0
     for name in ("each", "windows", "totals"):
-        expected, found = (Counter(map(str, told(at, name))) for at in (straight, tmp_path / "one"))
+        expected, found = (Counter(map(str, told(at, name))) for at in (undisturbed, tmp_path / "one"))
         assert set(found) == set(expected), "the same rows, and no other"
         twice += (found - expected).total()
         assert {row[0] for row in told(tmp_path / "one", name) if found[str(row)] == 2} <= {4, 5}
     assert twice > 2 * UNITS
-    assert back.counts() == {
+    assert recovery.counts() == {
         "replayed_epochs": 3,
         "replayed_events": 3 * UNITS,
         "repeated_epochs": 2,
@@ -66,25 +66,27 @@ def test_rollback_repeats_what_it_says(straight: Path, tmp_path: Path, death: De
     }
 
 
-def test_a_gap_loses_what_it_says_and_repeats_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
-    back = died_in_six(tmp_path / "one", death, Semantics.gap)
-    assert back.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
+def test_gap_loses_as_much_as_it_reports_and_repeats_nothing(
+    undisturbed: Path, tmp_path: Path, death: Death
+) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.gap)
+    assert recovery.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     each = [row[1] for row in told(tmp_path / "one", "each")]
-    expected = [row[1] for row in told(straight, "each")]
-    # epochs 4 and 5 had been told before; only epoch 6 never is
+    expected = [row[1] for row in told(undisturbed, "each")]
+    # epochs 4 and 5 had been delivered before; only epoch 6 never is
     assert each == expected[: 6 * UNITS] + expected[7 * UNITS :]
     windows = Counter(str(row[1:3]) for row in told(tmp_path / "one", "windows"))
-    assert windows.most_common(1)[0][1] == 1, "no window is told twice"
+    assert windows.most_common(1)[0][1] == 1, "no window is emitted twice"
     counted = sum(int(str(row[-1])) for row in told(tmp_path / "one", "windows"))
     assert LINES - 3 * UNITS <= counted <= LINES
-    # the totals go on from the durable manifest's: all but the epochs that are lost
+    # the totals continue from the durable manifest: all but the lost epochs
     last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
     assert sum(int(str(count)) for count in last.values()) == LINES - 3 * UNITS
 
 
 def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
-    back = died_in_six(tmp_path / "one", death, Semantics.amnesia)
-    outcome = back.counts()
+    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.amnesia)
+    outcome = recovery.counts()
     assert outcome.pop("lost_state_bytes") > 0
     assert outcome == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
@@ -94,31 +96,31 @@ def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
 
 
 @pytest.mark.parametrize("semantics", Semantics)
-def test_who_ended_as_he_should_has_nothing_to_come_back_to(semantics: Semantics, tmp_path: Path) -> None:
+def test_an_engine_that_ended_normally_has_nothing_to_recover(semantics: Semantics, tmp_path: Path) -> None:
     for _ in range(2):
-        back = lived(tmp_path / "one", semantics, every=3)
-        assert not back.has_epochs
-        assert back.counts() == {}
+        recovery = run_once(tmp_path / "one", semantics, every=3)
+        assert not recovery.has_epochs
+        assert recovery.counts() == {}
     assert sum(1 for row in told(tmp_path / "one", "each")) == LINES
 
 
 def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Death) -> None:
     folder = tmp_path / "one"
     death.at = ("sliced", 6)
-    lived(folder, Semantics.gap)
+    run_once(folder, Semantics.gap)
     death.at = ("admitted", 7)
-    first = lived(folder, Semantics.gap)
-    again = lived(folder, Semantics.gap)
+    first = run_once(folder, Semantics.gap)
+    again = run_once(folder, Semantics.gap)
     assert first.lost_epochs == 3
     assert not again.has_epochs
     windows = Counter(str(row[1:3]) for row in told(folder, "windows"))
     assert windows.most_common(1)[0][1] == 1
 
 
-def test_an_engine_tells_what_its_coming_back_did(tmp_path: Path, death: Death) -> None:
+def test_an_engine_reports_what_its_recovery_did(tmp_path: Path, death: Death) -> None:
     folder = tmp_path / "one"
     death.at = ("sliced", 6)
-    lived(folder, Semantics.gap)
+    run_once(folder, Semantics.gap)
     engine = Engine(build(folder), settings(folder, semantics=Semantics.gap))
     engine.run()
     assert engine.role.recovery.lost_epochs == 3

@@ -1,4 +1,4 @@
-"""An executor that has come rehearses an epoch: all operators run, and nothing of it is kept."""
+"""A new executor rehearses an epoch: all operators run, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def files_below(folder: Path) -> set[str]:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
+    """The folder of temporary folders."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
 
-def test_rehearsals_between_epochs_leave_nothing_and_do_not_show(
+def test_rehearsals_between_epochs_leave_no_files_and_do_not_change_the_output(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, int]] = []
 
-    def watched(task, level, slice_, incoming):  # type: ignore[no-untyped-def]
+    def record_run(task, level, slice_, incoming):  # type: ignore[no-untyped-def]
         ran.append((str(task.maps.location_of(slice_)), level))
         return run_slice(task, level, slice_, incoming)
 
-    monkeypatch.setattr(rehearsal, "run_slice", watched)
+    monkeypatch.setattr(rehearsal, "run_slice", record_run)
     settings = Settings(
         state=tmp_path / "state",
         master="inline",
@@ -71,7 +71,9 @@ def test_rehearsals_between_epochs_leave_nothing_and_do_not_show(
     assert rows_below(tmp_path / "out") == rows_below(tmp_path / "straight")
 
 
-def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path: Path) -> None:
+def test_the_new_executor_rehearses_a_slice_for_each_core_and_an_old_one_a_single_bucket(
+    tmp_path: Path,
+) -> None:
     engine = Engine(
         query.build(tmp_path / "out"),
         Settings(state=tmp_path / "state", master="inline", drain=True, cache_root=None),
@@ -93,7 +95,9 @@ def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path:
     ]
 
 
-def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warm_up_of_an_executor_that_has_gone_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Engine(
         query.build(tmp_path / "out"),
         Settings(state=tmp_path / "state", master="inline", drain=True, cache_root=None),
@@ -104,8 +108,8 @@ def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pyt
     done: list[str] = []
     monkeypatch.setattr(runner._stages, "warm", lambda place, wanted: done.append("warm"))
     monkeypatch.setattr(runner._stages, "rehearse", lambda task, spans: done.append("rehearse"))
-    there = iter([True, True, False])
-    runner.warm_up(NEW, 1, lambda: next(there))
+    is_there = iter([True, True, False])
+    runner.warm_up(NEW, 1, lambda: next(is_there))
     assert done == ["warm", "rehearse"]
     runner.warm_up(NEW, 1, lambda: False)
     assert done == ["warm", "rehearse"]
@@ -113,7 +117,7 @@ def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pyt
     assert done[2:] == ["warm", *["rehearse"] * REHEARSALS]
 
 
-def test_a_little_of_every_stream_is_read() -> None:
+def test_a_rehearsal_reads_the_smallest_span_of_every_stream() -> None:
     spans = [
         ("a", Span("p0", 0, 900)),
         ("a", Span("p1", 5, 45)),

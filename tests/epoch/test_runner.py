@@ -1,4 +1,4 @@
-"""Epochs without Spark: repeated, resumed, failed and mended, with the same rows in the end."""
+"""Epochs without Spark: repeated, resumed, failed and fixed, with the same rows in the end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows_of(reports: list[EpochReport]) -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[object, ...]]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[object, ...]]]:
     """The rows of a run in one epoch."""
     rows = rows_of(run_inline(build(ListSink()), tmp_path_factory.mktemp("straight") / "state", slices=1))
     assert all(rows.values())
@@ -69,7 +69,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[o
 
 
 def test_a_run_stopped_after_every_epoch_and_resumed_gives_the_same_rows(
-    state: Path, straight: dict[str, list[tuple[object, ...]]]
+    state: Path, undisturbed: dict[str, list[tuple[object, ...]]]
 ) -> None:
     sink, reports = ListSink(), []
     for life in range(100):
@@ -78,12 +78,12 @@ def test_a_run_stopped_after_every_epoch_and_resumed_gives_the_same_rows(
         if not new:
             break
     assert len(reports) > 4
-    assert rows_of(reports) == straight
-    assert [tuple(row.values()) for row in sink.rows()] == straight["best"]
+    assert rows_of(reports) == undisturbed
+    assert [tuple(row.values()) for row in sink.rows()] == undisturbed["best"]
 
 
-def test_an_epoch_that_died_before_its_commit_is_repeated_as_recorded(
-    state: Path, straight: dict[str, list[tuple[object, ...]]]
+def test_an_epoch_killed_before_its_commit_is_repeated_as_recorded(
+    state: Path, undisturbed: dict[str, list[tuple[object, ...]]]
 ) -> None:
     sink = ListSink()
     before = run_inline(build(sink), state, epoch_units=17, epochs=3)
@@ -91,11 +91,13 @@ def test_an_epoch_that_died_before_its_commit_is_repeated_as_recorded(
     StateDirectory(state).manifests.remove(3)
     after = run_inline(build(sink), state, epoch_units=1000, slices=3)
     assert after[0].units == lost[0].units, "the span of the record, not that of the new settings"
-    assert rows_of([*before, *after]) == straight
-    assert [tuple(row.values()) for row in sink.rows()] == straight["best"], "the sink has every epoch once"
+    assert rows_of([*before, *after]) == undisturbed
+    assert [tuple(row.values()) for row in sink.rows()] == undisturbed["best"], (
+        "the sink has every epoch once"
+    )
 
 
-def test_the_runner_takes_no_epoch_but_the_next(state: Path) -> None:
+def test_the_runner_executes_only_the_next_epoch(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=50, epochs=2)
     directory = StateDirectory(state)
     program = program_of(build(ListSink()), state)
@@ -107,8 +109,8 @@ def test_the_runner_takes_no_epoch_but_the_next(state: Path) -> None:
         assert gap.value.condition == "STATE_GAP"
 
 
-def test_a_function_that_fails_costs_nothing_once_it_is_mended(
-    state: Path, straight: dict[str, list[tuple[object, ...]]]
+def test_no_rows_are_lost_once_a_failing_function_is_fixed(
+    state: Path, undisturbed: dict[str, list[tuple[object, ...]]]
 ) -> None:
     sink = ListSink()
     reports = run_inline(build(sink, limit=20_000_000), state, epoch_units=17, epochs=2)
@@ -121,28 +123,30 @@ def test_a_function_that_fails_costs_nothing_once_it_is_mended(
     assert find_problems(StateDirectory(state), committed) == []
     reports = run_inline(build(ListSink()), state.with_name("again"), epoch_units=17, epochs=committed + 1)
     reports += run_inline(build(sink), state, epoch_units=17)
-    assert rows_of(reports) == straight
+    assert rows_of(reports) == undisturbed
 
 
-def test_a_lost_run_ends_the_epoch_with_its_name(state: Path) -> None:
+def test_a_lost_run_fails_the_epoch_with_its_name(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=17, epochs=3)
     shutil.rmtree(state / "runs")
-    shared_run_store.cache_clear()  # what this process remembers of them, as a new one would not
+    shared_run_store.cache_clear()  # as in a new process
     with pytest.raises(InternalError) as damage:
         run_inline(build(ListSink()), state, epoch_units=17)
     assert damage.value.condition == "STATE_DAMAGED"
     assert ".run" in damage.value.primary
 
 
-def test_recycled_state_goes_on(state: Path, straight: dict[str, list[tuple[object, ...]]]) -> None:
+def test_an_engine_continues_on_recycled_state(
+    state: Path, undisturbed: dict[str, list[tuple[object, ...]]]
+) -> None:
     reports = []
     for _ in range(30):
         reports += run_inline(build(ListSink()), state, epoch_units=17, epochs=1)
         StateDirectory(state).recycle(1)
-    assert rows_of(reports) == straight
+    assert rows_of(reports) == undisturbed
 
 
-def test_spans_are_dealt_out_whole_and_evenly() -> None:
+def test_spans_are_shared_whole_and_evenly() -> None:
     spans = [("s", Span(f"p{size}", 0, size)) for size in (100, 10, 60, 50, 1)]
     shares = share_spans(spans, 2)
     assert sorted(str(s) for share in shares for s in share) == sorted(map(str, spans))
@@ -160,7 +164,7 @@ def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
     directory = StateDirectory(state)
     needed = {run.replace("/", "_") + ".arrow" for run in directory.manifests.latest().runs()}
     assert {path.name for path in cache.glob("*/*.arrow")} == needed
-    assert len(list(directory.list_runs())) > len(needed), "older ones stay on disk, to go back to"
+    assert len(list(directory.list_runs())) > len(needed), "older ones stay on disk, for a rollback"
 
 
 def test_a_slice_names_its_runs_once_they_are_on_disk(
@@ -168,10 +172,10 @@ def test_a_slice_names_its_runs_once_they_are_on_disk(
 ) -> None:
     runs, on_disk, named = tmp_path / "state" / "runs", set[str](), list[str]()
 
-    def synced(paths: list[Path]) -> None:
+    def record_sync(paths: list[Path]) -> None:
         on_disk.update(str(path.relative_to(runs)) for path in paths)
 
-    def sliced(
+    def run_slice_task(
         task: EpochTask, level: int, slice_: int, incoming: list[bytes]
     ) -> Iterator[tuple[int, bytes]]:
         for to, data in slice_task(task, level, slice_, incoming):
@@ -182,7 +186,7 @@ def test_a_slice_names_its_runs_once_they_are_on_disk(
                 assert on_disk.issuperset(added)
             yield to, data
 
-    monkeypatch.setattr(run_store, "sync_files", synced)
-    monkeypatch.setattr(stages, "TASK_FUNCTIONS", stages.TaskFunctions(stages.scan_task, sliced))
+    monkeypatch.setattr(run_store, "sync_files", record_sync)
+    monkeypatch.setattr(stages, "TASK_FUNCTIONS", stages.TaskFunctions(stages.scan_task, run_slice_task))
     run_inline(build(ListSink()), tmp_path / "state", epoch_units=20)
     assert len(named) > 10

@@ -1,4 +1,4 @@
-"""The scan: what is late, what is bad, and that neither depends on how the log was cut."""
+"""The scan: late events and dead letters, and that neither depends on how the log is cut."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ class ChunkedLog(ListLog):
         return super().read(span, self._chunk_bytes)
 
 
-def scanned(log: ListLog, state: Path, *, units: int = 1 << 40) -> list[EpochReport]:
+def scan(log: ListLog, state: Path, *, units: int = 1 << 40) -> list[EpochReport]:
     decoder = ps.json_lines(COLUMNS, times={"time": "us"})
     stream = ps.stream("events", log, decoder, time="time", lateness=LATENESS / SECOND)
     return run_inline(ps.app("test", ps.output("out", stream)), state, epoch_units=units)
 
 
-def aside(state: Path, why: str) -> list[dict[str, object]]:
+def side_output(state: Path, why: str) -> list[dict[str, object]]:
     files = sorted((state / why / "events").glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 @modestly
 @given(histories(), st.integers(1, 400), st.integers(1, 30))
-def test_what_is_late_is_so_wherever_chunks_and_epochs_end(
+def test_late_events_do_not_depend_on_the_ends_of_chunks_and_epochs(
     history: History, chunk_bytes: int, units: int
 ) -> None:
     lines = {f"p{at}": [event.line() for event in part] for at, part in enumerate(history.partitions)}
     with fast_directory() as folder:
-        reports = scanned(ChunkedLog(lines, chunk_bytes), Path(folder) / "state", units=units)
-        late = aside(Path(folder) / "state", "late")
+        reports = scan(ChunkedLog(lines, chunk_bytes), Path(folder) / "state", units=units)
+        late = side_output(Path(folder) / "state", "late")
     assert sum(report.late for report in reports) == history.late()
     assert sum(report.events for report in reports) == len(history.on_time())
-    kept = {(event.partition, event.offset) for event in history.on_time()}
+    on_time = {(event.partition, event.offset) for event in history.on_time()}
     expected = [
         (f"p{event.partition}", event.offset, event.line())
         for part in history.partitions
         for event in part
-        if (event.partition, event.offset) not in kept
+        if (event.partition, event.offset) not in on_time
     ]
     assert sorted((row["partition"], row["offset"], row["raw"]) for row in late) == sorted(expected)
 
 
-def test_what_cannot_be_read_is_counted_and_kept_word_for_word(tmp_path: Path) -> None:
+def test_records_that_cannot_be_decoded_are_dead_letters_with_their_raw_text(tmp_path: Path) -> None:
     lines = [
         '{"time": 1, "n": 1}',
         "not json",
@@ -73,24 +73,24 @@ def test_what_cannot_be_read_is_counted_and_kept_word_for_word(tmp_path: Path) -
         "",
         '{"time": 3, "n": 3}',
     ]
-    (report,) = scanned(ListLog({"p": lines}), tmp_path)
+    (report,) = scan(ListLog({"p": lines}), tmp_path)
     assert (report.events, report.bad, report.late) == (2, 4, 0)
-    dead = aside(tmp_path, "dead")
+    dead = side_output(tmp_path, "dead")
     assert [(row["offset"], row["raw"]) for row in dead] == [(at, lines[at]) for at in (1, 2, 3, 4)]
     assert all(row["reason"] for row in dead)
     assert "time" in str(dead[1]["reason"])
 
 
-def test_a_partition_of_nothing_but_bad_rows_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_partition_of_dead_letters_only_does_not_stop_the_others(tmp_path: Path) -> None:
     lines = {"bad": ["x"] * 3, "good": [f'{{"time": {at}, "n": {at}}}' for at in range(5)]}
-    reports = scanned(ListLog(lines), tmp_path, units=2)
+    reports = scan(ListLog(lines), tmp_path, units=2)
     assert sum(report.bad for report in reports) == 3
     assert [n for report in reports for rows in report.rows.values() for n in rows["n"]] == list(range(5))
 
 
 @modestly
 @given(histories(), st.integers(1, 400), st.integers(1, 30))
-def test_late_events_are_a_stream_and_happen_when_they_are_noticed(
+def test_late_events_are_a_stream_with_the_time_of_their_arrival(
     history: History, chunk_bytes: int, units: int
 ) -> None:
     lines = {f"p{at}": [event.line() for event in part] for at, part in enumerate(history.partitions)}
@@ -111,8 +111,8 @@ def test_late_events_are_a_stream_and_happen_when_they_are_noticed(
             if newest is not None and event.time < newest - LATENESS:
                 noticed.append((newest, event.time))
             newest = event.time if newest is None else max(newest, event.time)
-    told = [row for report in reports if "late" in report.rows for row in report.rows["late"].to_dicts()]
-    assert sorted(round(row["time"].timestamp() * SECOND) for row in told) == sorted(t for _, t in noticed)
+    emitted = [row for report in reports if "late" in report.rows for row in report.rows["late"].to_dicts()]
+    assert sorted(round(row["time"].timestamp() * SECOND) for row in emitted) == sorted(t for _, t in noticed)
     counted = {
         round(row["window_start"].timestamp()): row["count"]
         for report in reports
@@ -137,14 +137,16 @@ def test_a_clock_that_jumps_a_year_closes_no_window(tmp_path: Path) -> None:
         "test", ps.output("sums", stream.window("1s").sum("n", "n")), ps.output("late", stream.late())
     )
     reports = run_inline(app, tmp_path / "state", epoch_units=1)
-    told = [row["n"] for report in reports if "sums" in report.rows for row in report.rows["sums"].to_dicts()]
-    assert told == [0, 1, 3, 4]
+    emitted = [
+        row["n"] for report in reports if "sums" in report.rows for row in report.rows["sums"].to_dicts()
+    ]
+    assert emitted == [0, 1, 3, 4]
     assert [row["n"] for r in reports if "late" in r.rows for row in r.rows["late"].to_dicts()] == [2, 5]
-    assert [row["reason"] for row in aside(tmp_path / "state", "late")] == ["dated too far ahead"] * 2
+    assert [row["reason"] for row in side_output(tmp_path / "state", "late")] == ["dated too far ahead"] * 2
     assert sum(report.late for report in reports) == 2
 
 
-def test_a_jump_is_believed_where_no_bound_is_set(tmp_path: Path) -> None:
+def test_without_a_bound_future_events_are_accepted(tmp_path: Path) -> None:
     now = int(time.time()) * SECOND
     lines = [json.dumps({"time": t, "n": 1}) for t in (now, now + 400 * 86_400 * SECOND, now + SECOND)]
     decoder = ps.json_lines(COLUMNS, times={"time": "us"})
@@ -158,7 +160,7 @@ def test_a_stream_without_event_time_is_mapped_and_filtered(tmp_path: Path) -> N
     stream = ps.stream("events", ListLog(lines), ps.json_lines({"n": pl.Int64()}))
     rows = stream.filter(ps.col("n") % 2 == 0).map(twice=ps.col("n") * 2)
     reports = run_inline(ps.app("test", ps.output("out", rows)), tmp_path / "state", epoch_units=7)
-    told = [
+    emitted = [
         row["twice"] for report in reports if "out" in report.rows for row in report.rows["out"].to_dicts()
     ]
-    assert told == [n * 2 for n in range(0, 20, 2)]
+    assert emitted == [n * 2 for n in range(0, 20, 2)]

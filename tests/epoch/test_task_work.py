@@ -1,4 +1,4 @@
-"""What an epoch tells of its work: per task, sub-query, slice and bucket; and that one hot key is not one hot slice."""
+"""The work that an epoch reports by task, stage, slice and bucket; and that one hot key is not one hot slice."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def run(
 ) -> tuple[list[StageWork], list[dict[str, object]]]:
     app = ps.app("work", ps.output("out", rows))
     reports = run_inline(app, state, slices=slices, buckets=BUCKETS, **options)  # type: ignore[arg-type]
-    told = [row for report in reports for out in report.rows.values() for row in out.to_dicts()]
-    return [next(iter(report.work.values())) for report in reports], told
+    emitted = [row for report in reports for out in report.rows.values() for row in out.to_dicts()]
+    return [next(iter(report.work.values())) for report in reports], emitted
 
 
 def hot_bucket() -> int:
@@ -59,23 +59,23 @@ def test_rows_are_counted_where_they_arrive(state: Path) -> None:
     assert work.bucket_map == even_maps(BUCKETS, 4).default
 
 
-def test_seconds_of_a_slice_are_dealt_out_by_rows() -> None:
+def test_the_seconds_of_a_slice_are_divided_among_its_buckets_by_rows() -> None:
     work = StageWork(3.0, 40, 0, {0: 1.0, 1: 2.0}, {0: 0, 1: 40}, (0, 0, 30, 10), (0, 0, 1, 1))
     assert work.seconds_by_bucket == (0.5, 0.5, 1.5, 0.5)
     empty = StageWork(1.0, 0, 0, {7: 1.0}, {7: 0}, (0, 0), (0, 0))
     assert empty.seconds_by_bucket == (0.0, 0.0), "a slice without a bucket"
 
 
-def test_state_is_told_by_bucket(state: Path) -> None:
+def test_state_is_reported_by_bucket(state: Path) -> None:
     runs = [RunEntry("a", 0, 10, 1000, {0: (0, 9), 3: (9, 1)}), RunEntry("b", 0, 4, 40, {3: (0, 2)})]
     assert bucket_bytes(iter(runs), 4) == (900, 0, 0, 120)
     works, _ = run(stream().key_by("user").last(2, "n"), state, epoch_units=1_000)
-    kept = works[-2].state_by_bucket
-    assert sum(kept) > 0
-    assert {bucket for bucket, size in enumerate(kept) if size} <= set(range(BUCKETS))
+    state_bytes = works[-2].state_by_bucket
+    assert sum(state_bytes) > 0
+    assert {bucket for bucket, size in enumerate(state_bytes) if size} <= set(range(BUCKETS))
 
 
-def test_tasks_say_where_they_ran_and_how_long(state: Path) -> None:
+def test_tasks_report_their_executor_and_duration(state: Path) -> None:
     app = ps.app("work", ps.output("out", stream().key_by("user").window("1s").count()))
     (report,) = run_inline(app, state, slices=3, buckets=BUCKETS)
     assert [(task.stage, task.number) for task in report.tasks] == [
@@ -103,19 +103,19 @@ REDUCED = {
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_a_hot_key_of_a_mergeable_aggregate_arrives_as_a_row_a_task_and_pane(state: Path, name: str) -> None:
-    (work,), told = run(REDUCED[name](stream().key_by("user")), state / "four")
+    (work,), emitted = run(REDUCED[name](stream().key_by("user")), state / "four")
     tasks, panes, keys = 2, 5, 51
-    if name != "changes":  # those are told after every event: what travels is what is told
+    if name != "changes":  # those are emitted after every event: the exchanged rows are the results
         assert work.rows <= tasks * panes * keys
         hot, others = work.rows_by_bucket[hot_bucket()], sorted(work.rows_by_bucket)
         assert hot <= others[-1]
         assert hot < EVENTS * 0.02, "nine tenths of the events, a fiftieth of the work"
     _, alone = run(REDUCED[name](stream().key_by("user")), state / "one", slices=1)
     key = lambda row: json.dumps(row, sort_keys=True, default=str)  # noqa: E731
-    assert sorted(told, key=key) == sorted(alone, key=key)
+    assert sorted(emitted, key=key) == sorted(alone, key=key)
 
 
-def test_a_hot_key_of_an_operator_that_needs_order_stays_one_slice_s_work(state: Path) -> None:
+def test_a_hot_key_of_an_operator_that_needs_order_stays_in_one_slice(state: Path) -> None:
     (work,), _ = run(stream().key_by("user").session("1s").count("c"), state)
     assert work.rows_by_bucket[hot_bucket()] >= 0.9 * EVENTS, (
         "what one slice must see in order cannot be split"
@@ -131,7 +131,7 @@ def test_a_hot_key_after_another_operator_is_reduced_by_its_slices(state: Path) 
     assert second.rows <= 4 * 2 * 5
 
 
-def test_figures_follow_the_maps(state: Path) -> None:
+def test_the_reported_work_follows_the_maps(state: Path) -> None:
     def remap(epoch: int, maps: object) -> MapChange | None:
         return MapChange(even_maps(BUCKETS, 2).with_owners(None, {hot_bucket(): 5})) if epoch == 2 else None
 

@@ -1,4 +1,4 @@
-"""A change of maps that is withdrawn before the switch is never made, and the next one takes its turn."""
+"""A change of maps that is cancelled before the switch is never made, and the next one follows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.engine.playground import BUCKETS, PLAN
 EMPTY = Manifest(-1, {}, {}, {})
 
 
-class Nobody:
-    """Has nothing to warm up."""
+class NoExecutors:
+    """Has no executors to warm up."""
 
     def warm(
         self, place: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
@@ -25,8 +25,8 @@ class Nobody:
         return []
 
 
-class Endless(Migrations):
-    """Moves that are never warm enough."""
+class EndlessMigrations(Migrations):
+    """Migrations whose caches are never filled enough."""
 
     ready = False
 
@@ -35,8 +35,8 @@ class Endless(Migrations):
 
 
 @pytest.fixture
-def moves() -> Endless:
-    return Endless(even_maps(BUCKETS, 1), Nobody(), StateLocation("runs", None, 0))
+def moves() -> EndlessMigrations:
+    return EndlessMigrations(even_maps(BUCKETS, 1), NoExecutors(), StateLocation("runs", None, 0))
 
 
 def change(slices: int) -> MapChange:
@@ -45,7 +45,7 @@ def change(slices: int) -> MapChange:
     )
 
 
-def test_one_that_waits_and_one_that_is_under_way_can_be_withdrawn(moves: Endless) -> None:
+def test_a_waiting_and_a_started_migration_can_be_cancelled(moves: EndlessMigrations) -> None:
     first, second, third = (moves.request(change(slices)) for slices in (2, 3, 4))
     before = moves.maps
     assert moves.start_epoch(0, PLAN, EMPTY) is before
@@ -58,7 +58,7 @@ def test_one_that_waits_and_one_that_is_under_way_can_be_withdrawn(moves: Endles
     assert moves.maps.version == before.version + 1
 
 
-def test_it_is_too_late_once_the_switch_is_made(moves: Endless) -> None:
+def test_a_migration_cannot_be_cancelled_once_the_switch_is_made(moves: EndlessMigrations) -> None:
     moves.ready = True
     ticket = moves.request(change(2))
     assert moves.start_epoch(0, PLAN, EMPTY).slices == 2
@@ -67,18 +67,18 @@ def test_it_is_too_late_once_the_switch_is_made(moves: Endless) -> None:
     assert ticket.result().done
 
 
-def test_one_withdrawn_in_the_very_moment_of_the_switch_is_not_made(moves: Endless) -> None:
+def test_a_migration_cancelled_at_the_moment_of_the_switch_is_not_made(moves: EndlessMigrations) -> None:
     ticket = moves.request(change(2))
 
-    def withdrawn(*_: object) -> bool:
+    def cancel(*_: object) -> bool:
         return ticket.cancel()  # ready, and withdrawn before the engine could switch
 
-    moves._are_caches_filled = withdrawn  # type: ignore[method-assign]
+    moves._are_caches_filled = cancel  # type: ignore[method-assign]
     assert moves.start_epoch(0, PLAN, EMPTY).slices == 1
     moves.finish_epoch(0.1, None)
 
 
-def test_an_engine_that_ends_says_so_to_those_who_still_want_to_know(moves: Endless) -> None:
+def test_pending_migrations_fail_when_the_engine_ends(moves: EndlessMigrations) -> None:
     first, second = moves.request(change(2)), moves.request(change(3))
     moves.start_epoch(0, PLAN, EMPTY)
     assert first.cancel()

@@ -12,14 +12,14 @@ from penstock.errors import ExternalError
 from penstock.ha import seed
 from penstock.state.directory import StateDirectory
 from penstock.testing import ListSink, run_inline
-from tests.epoch.map_changes import steady
+from tests.epoch.map_changes import new_history
 from tests.operators.harness import events_stream
 
 
 def test_a_state_whose_runs_are_gone_cannot_be_followed(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = events_stream(steady(5)).key_by("user").last(2, "n")
+    rows = events_stream(new_history(5)).key_by("user").last(2, "n")
     run_inline(ps.app("any", ps.output("out", rows, ListSink())), state)
     leader = StateDirectory(state)
     assert seed.seed_state(tmp_path / "whole", leader) == 0

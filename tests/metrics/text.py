@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
+
+from penstock.metrics import Registry, expose
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 _LINE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:\\.|[^"\\])*",?)*)\})? (\S+)$')
@@ -42,3 +45,11 @@ def parse(text: str) -> dict[Sample, float]:
             assert counts == sorted(counts)
             assert not math.isnan(value)
     return found
+
+
+def exported(registry: Registry) -> dict[Any, float]:
+    """Samples by name and values of labels."""
+    return {
+        (name.removeprefix("penstock_"), *(value for _, value in labels)): one
+        for (name, labels), one in parse(expose(registry)).items()
+    }

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.errors import UserError
 from penstock.testing import run_inline
-from tests.epoch.map_changes import every, steady
+from tests.epoch.map_changes import epochs_of, new_history
 from tests.operators.harness import events_stream
 
 WAYS: dict[str, Any] = {
@@ -29,6 +29,6 @@ def test_a_function_has_both_ways_of_writing_its_state_or_none() -> None:
 
 def test_what_it_writes_is_bytes(tmp_path: Path) -> None:
     mine = ps.aggregate_function("mine", **WAYS, serialize=str, deserialize=int)  # type: ignore[arg-type]
-    rows = events_stream(steady(8), every(2)).key_by("user").window("10s").aggregate(mine("n"))
+    rows = events_stream(new_history(8), epochs_of(2)).key_by("user").window("10s").aggregate(mine("n"))
     with pytest.raises(UserError, match=r"BAD_STATE.*'mine' returned str"):
         run_inline(ps.app("any", ps.output("out", rows)), tmp_path / "state")

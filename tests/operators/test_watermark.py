@@ -1,4 +1,4 @@
-"""The watermark: never back, never past a partition that may still speak, never waiting for one that will not."""
+"""The watermark never moves back, never passes a partition that may still have events, and waits for no idle one."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ def test_a_partition_without_events_holds_the_watermark() -> None:
     assert advance_watermark(stream(10, None, watermark=3), {"a": 50}, 5).watermark == 3
 
 
-def test_an_idle_or_finished_partition_does_not() -> None:
+def test_an_idle_or_finished_partition_does_not_hold_the_watermark() -> None:
     assert advance_watermark(stream(10, None), {"a": 50}, 5, idle=["b"]).watermark == 45
     assert advance_watermark(stream(10, 12), {"a": 50}, 5, finished=["b"]).watermark == 45
 
 
-def test_a_partition_that_wakes_holds_it_again_but_cannot_turn_it_back() -> None:
-    asleep = advance_watermark(stream(10, 0), {"a": 50}, 5, idle=["b"])
-    awake = advance_watermark(asleep, {"b": 20}, 5)
-    assert awake.watermark == 45
-    assert advance_watermark(awake, {"a": 99}, 5).watermark == 45
-    assert advance_watermark(awake, {"a": 99, "b": 80}, 5).watermark == 75
+def test_a_partition_that_becomes_active_holds_the_watermark_but_does_not_move_it_back() -> None:
+    idle = advance_watermark(stream(10, 0), {"a": 50}, 5, idle=["b"])
+    active = advance_watermark(idle, {"b": 20}, 5)
+    assert active.watermark == 45
+    assert advance_watermark(active, {"a": 99}, 5).watermark == 45
+    assert advance_watermark(active, {"a": 99, "b": 80}, 5).watermark == 75
 
 
-def test_when_all_are_finished_nothing_can_come_any_more() -> None:
+def test_when_all_partitions_are_finished_the_watermark_is_at_its_end() -> None:
     assert advance_watermark(stream(10, 20), {}, 5, finished=["a", "b"], closed=True).watermark == FOREVER
 
 
-def test_when_all_are_idle_time_stands_at_the_newest_event() -> None:
+def test_when_all_partitions_are_idle_the_watermark_is_that_of_the_newest_event() -> None:
     assert advance_watermark(stream(10, 20), {}, 5, idle=["a", "b"]).watermark == 15
     assert advance_watermark(stream(10, 20), {}, 5, idle=["a"], finished=["b"]).watermark == 15
     assert advance_watermark(stream(None, None), {}, 5, idle=["a", "b"]).watermark == NEVER
 
 
-def test_a_stream_without_partitions_has_no_time() -> None:
+def test_a_stream_without_partitions_has_no_watermark() -> None:
     assert advance_watermark(StreamTime(), {}, 5).watermark == NEVER
 
 
-def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
+def test_a_limited_watermark_stays_until_the_limit_is_raised() -> None:
     held = advance_watermark(stream(10), {"a": 50}, 5, limit=(20, 3))
     assert (held.watermark, held.ahead, held.late_before) == (20, 3, 21)
     assert advance_watermark(stream(10), {"a": 25}, 5, limit=(20, 3)) == advance_watermark(
         stream(10), {"a": 25}, 5
     ), "not reached"
     assert (held_again := advance_watermark(held, {}, 5, limit=(20, 2))).ahead == 3, (
-        "what was told stays told"
+        "emitted batches stay emitted"
     )
     assert advance_watermark(held_again, {}, 5, limit=(20, 9)).ahead == 9
     assert advance_watermark(held, {}, 5, limit=(0, 1)) == held, "never back"
@@ -72,15 +72,15 @@ def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
     assert (ended.watermark, ended.ahead) == (30, 0)
 
 
-def test_what_was_told_ahead_stays_so_while_a_partition_that_woke_holds_the_watermark() -> None:
-    asleep = advance_watermark(stream(10, 0), {"a": 50}, 5, idle=["b"], limit=(20, 3))
-    awake = advance_watermark(asleep, {"b": 22}, 5)
-    assert (awake.watermark, awake.ahead) == (20, 3)
-    assert advance_watermark(awake, {"b": 40}, 5).ahead == 0
+def test_batches_emitted_ahead_stay_so_while_an_active_partition_holds_the_watermark() -> None:
+    idle = advance_watermark(stream(10, 0), {"a": 50}, 5, idle=["b"], limit=(20, 3))
+    active = advance_watermark(idle, {"b": 22}, 5)
+    assert (active.watermark, active.ahead) == (20, 3)
+    assert advance_watermark(active, {"b": 40}, 5).ahead == 0
 
 
-def test_a_stream_that_has_ended_and_is_held_takes_no_idle_one_along() -> None:
-    """The bound may lie behind its last event; what the other brings then must not be late for it."""
+def test_an_idle_stream_does_not_follow_an_ended_stream_whose_watermark_is_limited() -> None:
+    """The limit may lie behind its last event; events of the other stream must not be late for it."""
     quiet = StreamTime({"a": PartitionTime(0, 10, idle=True)}, watermark=5)
     held = StreamTime({"b": PartitionTime(1, 50, finished=True)}, watermark=90)
     times = {"quiet": quiet, "held": held}
@@ -98,7 +98,7 @@ epochs = st.lists(
 
 
 @given(epochs, st.integers(0, 50))
-def test_a_watermark_never_goes_back(
+def test_a_watermark_never_moves_back(
     seen: list[tuple[dict[str, int], set[str], set[str]]], lateness: int
 ) -> None:
     now = stream(None, None, None)
@@ -129,7 +129,7 @@ def test_partitions_seen_together_are_numbered_as_the_log_lists_them() -> None:
     }
 
 
-def test_a_log_of_archives_that_may_get_more_is_not_at_its_end() -> None:
+def test_a_log_of_finished_files_that_may_get_more_is_not_at_its_end() -> None:
     only = StreamTime({"a": PartitionTime(0)})
     live = advance_watermark(only, {"a": 1_000}, 10, finished=["a"])
     assert live.watermark == 990

@@ -12,13 +12,13 @@ from penstock.errors import InternalError, UserError
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import roll_back
 from penstock.testing import ListSink, run_inline
-from tests.epoch.map_changes import every, steady
+from tests.epoch.map_changes import epochs_of, new_history
 from tests.operators.harness import events_stream
 
 
 @pytest.fixture
 def made(state: Path) -> StateDirectory:
-    rows = events_stream(steady(12), every(3)).key_by("user").last(2, "n")
+    rows = events_stream(new_history(12), epochs_of(3)).key_by("user").last(2, "n")
     run_inline(ps.app("any", ps.output("out", rows, ListSink())), state)
     return StateDirectory(state)
 
