@@ -1,4 +1,4 @@
-"""Compile expressions of a query, calls of functions among them, to typed expressions of Polars, with three truth values.
+"""Compile expressions of a query, with their calls of functions, to typed expressions of Polars; three truth values.
 
 What cannot be computed for a value (a division by zero, a cast) is null, as in Spark outside its ANSI mode. What
 cannot fit whatever the value raises `UserError` with its position in the query.
