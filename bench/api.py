@@ -1,6 +1,6 @@
-"""The API under load: how soon questions are answered, and whether every subscriber gets every epoch.
+"""The API under load: how soon requests are answered, and whether every subscriber gets every epoch.
 
-Receives a size; hands findings. `penstock serve` runs as a process of its own on the real engine, and events flow. The
+`penstock serve` runs in a process of its own on the real engine, while events arrive. The
 load (see `api_load`) comes from this process.
 """
 
@@ -16,8 +16,16 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.api_load import Asked, Heard, asked, got, last_told, loaded, subscribed
-from bench.benchmark import Benchmark, Told
+from bench.api_load import (
+    AnsweredRequests,
+    ReceivedEvents,
+    get_json,
+    last_result_epoch,
+    run_load,
+    run_requests,
+    run_subscribers,
+)
+from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding, Target
 from bench.processes import end_tree, environment
 from penstock.errors import ExternalError
@@ -50,8 +58,8 @@ QUICK = Size(seconds=5.0, runs=1)
 class Api(Benchmark):
     """One run of the benchmark."""
 
-    def __init__(self, size: Size, told: Told) -> None:
-        super().__init__(told)
+    def __init__(self, size: Size, show_progress: ShowProgress) -> None:
+        super().__init__(show_progress)
         self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
@@ -59,40 +67,42 @@ class Api(Benchmark):
         return {"ask": self.ask, "subscribers": self.subscribers}
 
     def ask(self) -> Iterator[Finding]:
-        """How soon questions are answered."""
-        size, runs, flown = self._size, list[Asked](), list[float]()
-        with _served(self._told) as port:
+        """Measure how soon requests are answered."""
+        size, runs, event_rates = self._size, list[AnsweredRequests](), list[float]()
+        with _serve(self._show_progress) as port:
             for number in range(size.runs):
-                said = f"{size.asks_per_second} questions a second for {size.seconds:g} s"
-                self._told(f"ask: run {number + 1} of {size.runs}, {said}")
-                before, began = got(port, "/status")["events"], time.perf_counter()
-                runs.append(loaded(asked(port, size.asks_per_second, size.seconds, size.connections)))
-                events = got(port, "/status")["events"] - before
-                flown.append(events / (time.perf_counter() - began))
+                load = f"{size.asks_per_second} questions a second for {size.seconds:g} s"
+                self._show_progress(f"ask: run {number + 1} of {size.runs}, {load}")
+                before, started_at = get_json(port, "/status")["events"], time.perf_counter()
+                runs.append(
+                    run_load(run_requests(port, size.asks_per_second, size.seconds, size.connections))
+                )
+                events = get_json(port, "/status")["events"] - before
+                event_rates.append(events / (time.perf_counter() - started_at))
         case = f"{size.asks_per_second} questions a second"
-        rates, enough = tuple(run.rate for run in runs), Target(size.asks_per_second * 0.99)
-        yield Finding(BENCH, case, "penstock", "answered", "answers/s", rates, enough)
+        rates, least = tuple(run.rate for run in runs), Target(size.asks_per_second * 0.99)
+        yield Finding(BENCH, case, "penstock", "answered", "answers/s", rates, least)
         for name, share, target in (
             ("answer, p50", 0.5, None),
             ("answer, p99", 0.99, Target(20, "at most")),
             ("slowest answer", 1.0, None),
         ):
-            found = tuple(_quantile(run.delays, share) * 1000 for run in runs)
-            yield Finding(BENCH, case, "penstock", name, "ms", found, target)
-        yield Finding(BENCH, case, "penstock", "events meanwhile", "events/s", tuple(flown))
+            values = tuple(_quantile(run.delays, share) * 1000 for run in runs)
+            yield Finding(BENCH, case, "penstock", name, "ms", values, target)
+        yield Finding(BENCH, case, "penstock", "events meanwhile", "events/s", tuple(event_rates))
 
     def subscribers(self) -> Iterator[Finding]:
-        """Whether each gets every epoch once, and how far the last is behind the first."""
-        size, runs = self._size, list[Heard]()
-        with _served(self._told) as port:
+        """Check that each gets every epoch once, and measure how far the last is behind the first."""
+        size, runs = self._size, list[ReceivedEvents]()
+        with _serve(self._show_progress) as port:
             for number in range(size.runs):
-                said = f"{size.subscribers} of them for {size.seconds:g} s"
-                self._told(f"subscribers: run {number + 1} of {size.runs}, {said}")
-                runs.append(loaded(subscribed(port, size.subscribers, size.seconds)))
+                load = f"{size.subscribers} of them for {size.seconds:g} s"
+                self._show_progress(f"subscribers: run {number + 1} of {size.runs}, {load}")
+                runs.append(run_load(run_subscribers(port, size.subscribers, size.seconds)))
         case, shares = f"{size.subscribers} subscribers", tuple(run.share for run in runs)
         yield Finding(BENCH, case, "penstock", "had every epoch once", "share", shares, Target(1.0))
-        told = tuple(float(len(run.epochs)) for run in runs)
-        yield Finding(BENCH, case, "penstock", "epochs that told rows", "epochs", told, Target(1))
+        epochs = tuple(float(len(run.epochs)) for run in runs)
+        yield Finding(BENCH, case, "penstock", "epochs that told rows", "epochs", epochs, Target(1))
         if all(run.spreads for run in runs):
             lags = tuple(_quantile(run.spreads, 0.99) * 1000 for run in runs)
             yield Finding(BENCH, case, "penstock", "first to last, p99", "ms", lags)
@@ -106,9 +116,9 @@ def _quantile(samples: Collection[float], share: float) -> float:
 
 
 @contextlib.contextmanager
-def _served(told: Told) -> Iterator[int]:
-    """`penstock serve` in a process of its own, once its job has told something; hands its port."""
-    told("starting the service")
+def _serve(show_progress: ShowProgress) -> Iterator[int]:
+    """Run `penstock serve` in a process of its own; yield its port once its job has results."""
+    show_progress("starting the service")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
@@ -125,20 +135,22 @@ def _served(told: Told) -> Iterator[int]:
                 env=environment(),
             )
         try:
-            _until_it_tells(process, port, Path(folder, "log"))
+            _wait_for_result(process, port, Path(folder, "log"))
             yield port
         finally:
-            told("ending the service")
+            show_progress("ending the service")
             end_tree(process, _END_SECONDS)  # not killed at once: Spark would leave its files behind
 
 
-def _until_it_tells(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_for_result(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(ExternalError, ValueError):
-            if last_told(port) > 5:
+            if last_result_epoch(port) > 5:
                 return
         time.sleep(0.2)
     raise ExternalError(
-        "SERVICE_NOT_STARTED", "the service told nothing", detail=log.read_text(errors="replace")[-1_000:]
+        "SERVICE_NOT_STARTED",
+        "the service emitted no results",
+        detail=log.read_text(errors="replace")[-1_000:],
     )

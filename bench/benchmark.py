@@ -1,4 +1,4 @@
-"""What every benchmark is to the command that runs it: cases by name, and what is reported beside their findings."""
+"""The interface of a benchmark: its cases by name, and what is reported beside their findings."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Iterator
 
 from bench.findings import Finding
 
-#: says what is being done, for people who wait
-Told = Callable[[str], None]
+#: shows people what is being done
+ShowProgress = Callable[[str], None]
 
 
 class Benchmark(ABC):
     """One run of a benchmark."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, show_progress: ShowProgress) -> None:
+        self._show_progress = show_progress
         #: for people: where Penstock's time went, by case, in seconds of its last run summed over tasks
         self.stages: dict[str, dict[str, float]] = {}
 
@@ -23,6 +23,6 @@ class Benchmark(ABC):
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
 
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured of these cases and why, a line each."""
+    def left_out(self, names: Collection[str]) -> list[str]:
+        """Say which parts of these cases are not measured and why, a line each."""
         return []

@@ -1,6 +1,6 @@
 """The call records that the operators are measured on.
 
-Receives how many are wanted; hands what makes the files.
+Parameters of the generated calls; `dataset` makes the files from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLOSING = round(datetime(2027, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 @dataclass(frozen=True)
 class CallParameters:
-    """What the calls look like. `rate` and `rotate_seconds` are in event time.
+    """Parameters of the calls. `rate` and `rotate_seconds` are in event time.
 
     At 10,000 calls a second by a million callers, a call has two others of its caller in the minute before.
     """
@@ -38,7 +38,7 @@ class CallParameters:
     rotate_seconds: int = 10
 
     def log(self) -> CallLog:
-        """The generated log that says what the lines are."""
+        """The log that generates the lines."""
         return CallLog(
             partitions=self.servers,
             seed=self.seed,

@@ -1,10 +1,10 @@
 """`./run bench checkpoint`: what the checkpoint interval saves while nothing fails, and costs when something does.
 
-Receives a size; hands, for every interval, the length of an epoch, its CPU, the bytes that reach the disk for it, and
-the time a loss at the worst moment takes until there are new results.
+For every interval it measures the length of an epoch, its CPU, the bytes that reach the disk for it, and
+the time from a loss at the worst moment to the first new results.
 
 The engine runs without Spark (`inline`), so that the figures are those of the state and not of Spark's start. A loss is
-an engine that ends without a word; its memory goes with it.
+an engine that ends without any cleanup and loses its memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import penstock as ps
-from bench.benchmark import Benchmark, Told
+from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding
 from penstock.engine.engine import Engine
 from penstock.epoch.runner import EpochReport
@@ -40,13 +40,13 @@ class Size:
 QUICK = Size(epoch_events=5_000, epochs=21, users=20_000, intervals=(1, 5, 10), runs=1)
 
 
-class _Over(Exception):
-    """Enough was seen; the engine is lost."""
+class _Stop(Exception):
+    """Ends a run from within: the engine is lost."""
 
 
 @dataclass
-class _Seen:
-    """The epochs of one life."""
+class _Reports:
+    """The epochs of one engine, which is lost once `until` holds."""
 
     until: Callable[[EpochReport], bool]
     reports: list[EpochReport] = field(default_factory=list)
@@ -54,14 +54,14 @@ class _Seen:
     def __call__(self, report: EpochReport) -> None:
         self.reports.append(report)
         if self.until(report):
-            raise _Over
+            raise _Stop
 
 
 class Checkpoint(Benchmark):
     """The benchmark."""
 
-    def __init__(self, size: Size, told: Told) -> None:
-        super().__init__(told)
+    def __init__(self, size: Size, show_progress: ShowProgress) -> None:
+        super().__init__(show_progress)
         self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
@@ -69,40 +69,40 @@ class Checkpoint(Benchmark):
         return {"interval": self.interval}
 
     def interval(self) -> Iterator[Finding]:
-        """The curve: interval against overhead against recovery."""
-        found: dict[tuple[int, str, str], list[float]] = {}
+        """Measure overhead and recovery for each interval."""
+        samples: dict[tuple[int, str, str], list[float]] = {}
         for run in range(self._size.runs):
             for every in self._size.intervals:
-                self._told(f"a durable manifest every {every}, run {run + 1}")
+                self._show_progress(f"a durable manifest every {every}, run {run + 1}")
                 with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-                    for (metric, unit), value in self._one(Path(folder), every).items():
-                        found.setdefault((every, metric, unit), []).append(value)
-        for (every, metric, unit), values in found.items():
+                    for (metric, unit), value in self._measure(Path(folder), every).items():
+                        samples.setdefault((every, metric, unit), []).append(value)
+        for (every, metric, unit), values in samples.items():
             yield Finding("checkpoint", f"every {every}", _ENGINE, metric, unit, tuple(values))
 
-    def _one(self, folder: Path, every: int) -> dict[tuple[str, str], float]:
-        """One life up to just before a durable manifest, and the next up to its first new result."""
+    def _measure(self, folder: Path, every: int) -> dict[tuple[str, str], float]:
+        """Run an engine up to just before a durable manifest, and the next one up to its first new result."""
         size = self._size
         last = size.epochs - size.epochs % every - 2 if every > 1 else size.epochs - 1
-        first = _Seen(lambda report: report.epoch == last)
+        first = _Reports(lambda report: report.epoch == last)
         cpu = time.process_time()
-        self._lived(folder, every, first)
+        self._run_engine(folder, every, first)
         cpu = time.process_time() - cpu
         warm = first.reports[size.epochs // 4 :]
         written = [r.run_bytes if every == 1 else r.checkpoint_bytes for r in warm]
-        again = _Seen(lambda report: not report.delivery_skipped)
-        began = time.perf_counter()
-        self._lived(folder, every, again)
-        recovery = time.perf_counter() - began
+        second = _Reports(lambda report: not report.delivery_skipped)
+        started_at = time.perf_counter()
+        self._run_engine(folder, every, second)
+        recovery = time.perf_counter() - started_at
         return {
             ("epoch", "ms"): 1e3 * sum(report.seconds for report in warm) / len(warm),
             ("CPU of an epoch", "ms"): 1e3 * cpu / len(first.reports),
             ("state on disk an epoch", "kB"): sum(written) / 1e3 / len(warm),
-            ("epochs repeated", "epochs"): float(sum(report.replayed for report in again.reports)),
+            ("epochs repeated", "epochs"): float(sum(report.replayed for report in second.reports)),
             ("recovery", "s"): recovery,
         }
 
-    def _lived(self, folder: Path, every: int, seen: _Seen) -> None:
+    def _run_engine(self, folder: Path, every: int, reports: _Reports) -> None:
         shared_run_store.cache_clear()  # as another process would find it
         size = self._size
         settings = Settings(
@@ -115,11 +115,11 @@ class Checkpoint(Benchmark):
             drain=True,
         )
         try:
-            Engine(self._app(folder), settings).run(seen)
-        except _Over:
+            Engine(self._app(folder), settings).run(reports)
+        except _Stop:
             return
         except Exception as failure:
-            if not isinstance(failure.__cause__, _Over):
+            if not isinstance(failure.__cause__, _Stop):
                 raise
 
     def _app(self, folder: Path) -> ps.App:

@@ -1,7 +1,7 @@
 """`./run bench`: runs a benchmark and reports its findings, as a table for people or as JSON lines.
 
-Receives the user's choice; writes findings to standard output and progress to standard error. A benchmark is loaded
-when it is run, so that the help of all of them is there at once.
+It writes findings to standard output and progress to standard error. A benchmark is loaded
+when it is run, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.benchmark import Benchmark, Told
+from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding
 from bench.peers import command as peers_command
 from penstock.cli.entry import run_cli
@@ -133,7 +133,9 @@ def clicks(
     from bench.dataset import cache_root
 
     _report(
-        lambda told: Clicks(sized(quick, events, runs), cache_root(), told), _wanted(ClickCase, only), json
+        lambda show_progress: Clicks(click_size(quick, events, runs), cache_root(), show_progress),
+        _choose_cases(ClickCase, only),
+        json,
     )
 
 
@@ -149,8 +151,8 @@ def operators(
     from bench.dataset import cache_root
     from bench.operators import Operators
 
-    wanted, size = _wanted(OperatorCase, only), operators_sized(quick, events, runs)
-    _report(lambda told: Operators(size, cache_root(), told, wanted), wanted, json)
+    names, size = _choose_cases(OperatorCase, only), operator_size(quick, events, runs)
+    _report(lambda show_progress: Operators(size, cache_root(), show_progress, names), names, json)
 
 
 @bench_app.command()
@@ -164,8 +166,12 @@ def jobs(
     from bench import jobs as jobs_bench
     from bench.dataset import cache_root
 
-    size = _changed(jobs_bench.QUICK if quick else jobs_bench.Size(), runs=runs)
-    _report(lambda told: jobs_bench.Jobs(size, cache_root(), told), _wanted(JobCase, only), json)
+    size = _apply_options(jobs_bench.QUICK if quick else jobs_bench.Size(), runs=runs)
+    _report(
+        lambda show_progress: jobs_bench.Jobs(size, cache_root(), show_progress),
+        _choose_cases(JobCase, only),
+        json,
+    )
 
 
 @bench_app.command()
@@ -178,8 +184,12 @@ def elastic(
     """What it costs that executors come and go: scaling, moving a bucket, following a surge, the loop itself."""
     from bench import elastic as elastic_bench
 
-    size = _changed(elastic_bench.QUICK if quick else elastic_bench.Size(), runs=runs)
-    _report(lambda told: elastic_bench.Elastic(size, told), _wanted(ElasticCase, only), json)
+    size = _apply_options(elastic_bench.QUICK if quick else elastic_bench.Size(), runs=runs)
+    _report(
+        lambda show_progress: elastic_bench.Elastic(size, show_progress),
+        _choose_cases(ElasticCase, only),
+        json,
+    )
 
 
 @bench_app.command()
@@ -196,12 +206,14 @@ def ingest(
     once."""
     from bench import ingest as ingest_bench
 
-    size = _changed(
+    size = _apply_options(
         ingest_bench.QUICK if quick else ingest_bench.Size(),
         agents_seconds=None if minutes is None else minutes * 60,
         runs=runs,
     )
-    _report(lambda told: ingest_bench.Ingest(size, told), _wanted(IngestCase, only), json)
+    _report(
+        lambda show_progress: ingest_bench.Ingest(size, show_progress), _choose_cases(IngestCase, only), json
+    )
 
 
 @bench_app.command()
@@ -214,8 +226,8 @@ def api(
     """Questions and subscribers of a service, while events flow."""
     from bench import api as api_bench
 
-    size = _changed(api_bench.QUICK if quick else api_bench.Size(), runs=runs)
-    _report(lambda told: api_bench.Api(size, told), _wanted(ApiCase, only), json)
+    size = _apply_options(api_bench.QUICK if quick else api_bench.Size(), runs=runs)
+    _report(lambda show_progress: api_bench.Api(size, show_progress), _choose_cases(ApiCase, only), json)
 
 
 @bench_app.command()
@@ -223,8 +235,8 @@ def checkpoint(json: Json = False, quick: Quick = False, runs: Runs = None) -> N
     """The checkpoint interval: what it saves while nothing fails, and what a recovery takes."""
     from bench import checkpoint as checkpoint_bench
 
-    size = _changed(checkpoint_bench.QUICK if quick else checkpoint_bench.Size(), runs=runs)
-    _report(lambda told: checkpoint_bench.Checkpoint(size, told), ["interval"], json)
+    size = _apply_options(checkpoint_bench.QUICK if quick else checkpoint_bench.Size(), runs=runs)
+    _report(lambda show_progress: checkpoint_bench.Checkpoint(size, show_progress), ["interval"], json)
 
 
 @bench_app.command()
@@ -240,53 +252,57 @@ def recovery(
     scheme takes while nothing fails."""
     from bench import recovery as recovery_bench
 
-    size = _changed(recovery_bench.QUICK if quick else recovery_bench.Size(), runs=runs, kills=runs)
-    _report(lambda told: recovery_bench.Recovery(size, told), _wanted(RecoveryCase, only), json)
+    size = _apply_options(recovery_bench.QUICK if quick else recovery_bench.Size(), runs=runs, kills=runs)
+    _report(
+        lambda show_progress: recovery_bench.Recovery(size, show_progress),
+        _choose_cases(RecoveryCase, only),
+        json,
+    )
 
 
 bench_app.command()(peers_command.peers)
 bench_app.command()(peers_command.growth)
 
 
-def _wanted(cases: type[Case], only: Case | None) -> list[Case]:
-    """The one case that was asked for, or all of them."""
+def _choose_cases(cases: type[Case], only: Case | None) -> list[Case]:
+    """Return the one chosen case, or all of them."""
     return [*cases] if only is None else [only]
 
 
-def _changed(size: Size, **changes: float | None) -> Size:
-    """A size with what the user asked for."""
+def _apply_options(size: Size, **changes: float | None) -> Size:
+    """Return a size with the user's options."""
     return dataclasses.replace(size, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _report(make: Callable[[Told], Benchmark], wanted: Sequence[str], json: bool) -> None:
-    """Run the cases that are wanted; with `json` each finding is printed as soon as it is made."""
-    people = Console(stderr=True)
-    found: list[Finding] = []
-    with people.status("starting") as status:
-        # a file that takes what is said gets a line for each step, a terminal one line that changes
-        bench = make(status.update if people.is_terminal else people.print)
-        for line in bench.left_out(wanted):
-            people.print(line)
-        for name in wanted:
+def _report(make_benchmark: Callable[[ShowProgress], Benchmark], names: Sequence[str], json: bool) -> None:
+    """Run the chosen cases; with `json` print each finding as soon as it is measured."""
+    progress = Console(stderr=True)
+    findings: list[Finding] = []
+    with progress.status("starting") as status:
+        # a file gets a line for each step, a terminal one line that changes
+        bench = make_benchmark(status.update if progress.is_terminal else progress.print)
+        for line in bench.left_out(names):
+            progress.print(line)
+        for name in names:
             try:
                 for finding in bench.cases()[name]():
-                    found.append(finding)
+                    findings.append(finding)
                     if json:
                         print(finding.to_json(), flush=True)
             except PenstockError as error:
-                people.print(error.text(), markup=False, soft_wrap=True)
+                progress.print(error.text(), markup=False, soft_wrap=True)
                 raise typer.Exit(error.exit_code) from None
     if not json:
         out = Console()
         if not out.is_terminal:
             out = Console(width=160)  # a file has no edge to break lines at
-        out.print(table(found))
+        out.print(table(findings))
         for line in stage_lines(bench.stages):
             out.print(line, markup=False)
 
 
-def sized(quick: bool, events: int | None, runs: int | None) -> clicks_bench.Size:
-    """The size the user asked for; the smaller data sets never exceed the largest."""
+def click_size(quick: bool, events: int | None, runs: int | None) -> clicks_bench.Size:
+    """Return the size that the user chose; the smaller data sets never exceed the largest."""
     from bench import clicks as clicks_bench
 
     size = clicks_bench.QUICK if quick else clicks_bench.Size()
@@ -300,8 +316,8 @@ def sized(quick: bool, events: int | None, runs: int | None) -> clicks_bench.Siz
     )
 
 
-def operators_sized(quick: bool, events: int | None, runs: int | None) -> operators_bench.Size:
-    """The size the user asked for; no data set exceeds the events asked for."""
+def operator_size(quick: bool, events: int | None, runs: int | None) -> operators_bench.Size:
+    """Return the size that the user chose; no data set exceeds these events."""
     from bench import operators as operators_bench
 
     size = operators_bench.QUICK if quick else operators_bench.Size()
@@ -309,27 +325,29 @@ def operators_sized(quick: bool, events: int | None, runs: int | None) -> operat
         names = ("join_events", "product_events", "slow_events", "warm_events", "warm_product_events")
         fewer = {name: min(getattr(size, name), events) for name in names}
         size = dataclasses.replace(size, events=events, **fewer)
-    return _changed(size, runs=runs)
+    return _apply_options(size, runs=runs)
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """The findings for people."""
-    made = Table(title=" and ".join(dict.fromkeys(finding.bench for finding in findings)))
+    """Format the findings for people."""
+    view = Table(title=" and ".join(dict.fromkeys(finding.bench for finding in findings)))
     for name in ("case", "engine", "metric"):
-        made.add_column(name)
+        view.add_column(name)
     for name in ("median", "best", "target"):
-        made.add_column(name, justify="right")
-    made.add_column("unit")
-    made.add_column("met")
+        view.add_column(name, justify="right")
+    view.add_column("unit")
+    view.add_column("met")
     for f in findings:
         target = (
             ""
             if f.target is None
-            else f"{'≥' if f.target.sense == 'at least' else '≤'} {spelled(f.target.value)}"
+            else f"{'≥' if f.target.sense == 'at least' else '≤'} {format_value(f.target.value)}"
         )
         met = {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[f.met]
-        made.add_row(f.case, f.engine, f.metric, spelled(f.value), spelled(f.best), target, f.unit, met)
-    return made
+        view.add_row(
+            f.case, f.engine, f.metric, format_value(f.value), format_value(f.best), target, f.unit, met
+        )
+    return view
 
 
 def stage_lines(stages: dict[str, dict[str, float]]) -> list[str]:
@@ -343,11 +361,11 @@ def stage_lines(stages: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
-def spelled(value: float) -> str:
-    """A figure with as many digits as one can believe."""
+def format_value(value: float) -> str:
+    """Format a value with its significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point. Always leaves with SystemExit."""
+    """The entry point. It always raises SystemExit."""
     run_cli(bench_app, arguments, "./run bench")

@@ -1,6 +1,6 @@
-"""The click-stream benchmark: Penstock and plain PySpark side by side on the same lines, answers compared first.
+"""The click-stream benchmark: Penstock and plain PySpark side by side on the same lines, results compared first.
 
-Receives its size; hands findings, case by case, each case only after its answers agreed.
+A case yields its findings only after its results agreed.
 
 How it measures. Engines run one after the other, each in its own process, `runs` times in turn. A process
 first runs the same query over a smaller data set, which is thrown away (start-up, compilers, Python workers), then
@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 
 from bench import pyspark_patterns, reference
-from bench.benchmark import Benchmark, Told
-from bench.dataset import Dataset, Parameters, materialised
-from bench.decode import decoded
+from bench.benchmark import Benchmark, ShowProgress
+from bench.dataset import Dataset, Parameters, make_dataset
+from bench.decode import measure_decoding
 from bench.findings import Finding, Target, ratio
 from bench.outcome import Outcome, agree
-from bench.worker import Task, performed
+from bench.worker import Task, run_task
 
 BENCH = "clicks"
 SPEED = "throughput"
@@ -57,10 +57,10 @@ QUICK = Size(
 class Clicks(Benchmark):
     """One run of the benchmark."""
 
-    def __init__(self, size: Size, root: Path, told: Told) -> None:
-        super().__init__(told)
+    def __init__(self, size: Size, root: Path, show_progress: ShowProgress) -> None:
+        super().__init__(show_progress)
         self._size = size
-        self._dataset = cache(lambda events: self._made(events, root))
+        self._dataset = cache(lambda events: self._make_dataset(events, root))
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
@@ -72,69 +72,69 @@ class Clicks(Benchmark):
         }
 
     def patterns(self) -> Iterator[Finding]:
-        """The last three pages of each session, counted; the running top ten."""
+        """Count the last three pages of each session, and keep the running top ten."""
         size, case = self._size, "patterns"
         slow, whole = self._dataset(size.slow_events), self._dataset(size.events)
         warm, peers = self._dataset(size.warm_events), self._peers()
-        ours: list[Outcome] = []
-        theirs: dict[str, list[Outcome]] = {peer: [] for peer in peers}
-        self._told("patterns: reference")
-        right, right_slow = reference.patterns(whole), reference.patterns(slow)
+        penstock_outcomes: list[Outcome] = []
+        peer_outcomes: dict[str, list[Outcome]] = {peer: [] for peer in peers}
+        self._show_progress("patterns: reference")
+        expected, expected_slow = reference.patterns(whole), reference.patterns(slow)
         for number in range(size.runs):
-            prefix, outcome = self._run(number, Task("penstock", case, (slow, whole)))
-            agree(case, "penstock", outcome.answer, right)
-            agree(f"{case}, first {slow.events} events", "penstock", prefix.answer, right_slow)
-            ours.append(outcome)
+            prefix, outcome = self._run_case(number, Task("penstock", case, (slow, whole)))
+            agree(case, "penstock", outcome.answer, expected)
+            agree(f"{case}, first {slow.events} events", "penstock", prefix.answer, expected_slow)
+            penstock_outcomes.append(outcome)
             for peer in peers:
-                _, outcome = self._run(number, Task(peer, case, (warm, slow)))
+                _, outcome = self._run_case(number, Task(peer, case, (warm, slow)))
                 agree(f"{case}, first {slow.events} events", peer, outcome.answer, prefix.answer)
-                theirs[peer].append(outcome)
-        self.stages[case] = _stages(ours[-1])
-        mine = _speed(case, "penstock", ours, Target(700_000))
-        yield mine
+                peer_outcomes[peer].append(outcome)
+        self.stages[case] = _stages(penstock_outcomes[-1])
+        penstock = _speed(case, "penstock", penstock_outcomes, Target(700_000))
+        yield penstock
         for peer in peers:
-            found = _speed(f"{case}", f"pyspark {peer}", theirs[peer])
+            found = _speed(f"{case}", f"pyspark {peer}", peer_outcomes[peer])
             yield found
-            yield ratio(SPEED, mine, found, Target(25) if peer == "transformWithState" else None)
+            yield ratio(SPEED, penstock, found, Target(25) if peer == "transformWithState" else None)
 
     def windows(self) -> Iterator[Finding]:
-        """Visits of each page in windows of 30 s; the top ten of each."""
+        """Count visits of each page in windows of 30 s, and rank the top ten of each."""
         size, case = self._size, "windows"
         warm, whole = self._dataset(size.slow_events), self._dataset(size.events)
-        ours: list[Outcome] = []
-        theirs: list[Outcome] = []
-        self._told("window counts: reference")
-        right = reference.windows(whole)
+        penstock_outcomes: list[Outcome] = []
+        peer_outcomes: list[Outcome] = []
+        self._show_progress("window counts: reference")
+        expected = reference.windows(whole)
         for number in range(size.runs):
-            for engine, outcomes in (("penstock", ours), ("pyspark", theirs)):
-                *_, outcome = self._run(number, Task(engine, case, (warm, whole)))
-                agree("window counts", engine, outcome.answer, right)
+            for engine, outcomes in (("penstock", penstock_outcomes), ("pyspark", peer_outcomes)):
+                *_, outcome = self._run_case(number, Task(engine, case, (warm, whole)))
+                agree("window counts", engine, outcome.answer, expected)
                 outcomes.append(outcome)
-        self.stages["window counts"] = _stages(ours[-1])
-        mine = _speed("window counts", "penstock", ours, Target(1_000_000))
-        other = _speed("window counts", "pyspark", theirs)
-        yield from (mine, other, ratio(SPEED, mine, other, Target(3)))
+        self.stages["window counts"] = _stages(penstock_outcomes[-1])
+        penstock = _speed("window counts", "penstock", penstock_outcomes, Target(1_000_000))
+        other = _speed("window counts", "pyspark", peer_outcomes)
+        yield from (penstock, other, ratio(SPEED, penstock, other, Target(3)))
 
     def small_epochs(self) -> Iterator[Finding]:
-        """The time from epoch to epoch with 1,000 events each, and of epochs in which nothing is done."""
+        """Measure the time from epoch to epoch with 1,000 events each, and of empty epochs."""
         size, case = self._size, "small epochs"
         medians: dict[str, list[float]] = {"penstock": [], "pyspark": []}
         for number in range(size.runs):
             for engine, found in medians.items():
                 task = Task(engine, case, warm_epochs=size.warm_epochs, epochs=size.epochs)
-                (outcome,) = self._run(number, task)
+                (outcome,) = self._run_case(number, task)
                 found.append(statistics.median(outcome.samples))
                 if engine == "penstock":
                     self.stages[case] = outcome.stages
-        ours, empty = medians["penstock"], medians["pyspark"]
-        beyond = tuple(mine - other for mine, other in zip(ours, empty, strict=True))
-        yield Finding(BENCH, case, "penstock", "epoch of 1,000 events", "ms", tuple(ours))
+        penstock_outcomes, empty = medians["penstock"], medians["pyspark"]
+        beyond = tuple(penstock - other for penstock, other in zip(penstock_outcomes, empty, strict=True))
+        yield Finding(BENCH, case, "penstock", "epoch of 1,000 events", "ms", tuple(penstock_outcomes))
         yield Finding(BENCH, case, "pyspark", "empty foreachBatch epoch", "ms", tuple(empty))
         target = Target(250, "at most")
         yield Finding(BENCH, case, "penstock-pyspark", "beyond an empty epoch", "ms", beyond, target)
 
     def decode(self) -> Iterator[Finding]:
-        """The combined-log decoder alone, in one process and in as many as there are cores."""
+        """Measure the combined-log decoder alone, in one process and in as many as there are cores."""
         cores, whole = os.cpu_count() or 1, self._dataset(self._size.events)
         ways = {
             f"lines decoded, 1 process x {cores} threads": (1, cores, None),
@@ -143,14 +143,14 @@ class Clicks(Benchmark):
         for metric, (processes, threads, target) in ways.items():
             speeds = []
             for number in range(self._size.runs):
-                self._told(f"decode: {metric}, run {number + 1} of {self._size.runs}")
-                speeds.append(decoded(whole, processes, threads).events_per_second)
+                self._show_progress(f"decode: {metric}, run {number + 1} of {self._size.runs}")
+                speeds.append(measure_decoding(whole, processes, threads).events_per_second)
             yield Finding(BENCH, "decode", "penstock", metric, "lines/s", tuple(speeds), target)
 
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured here and why, a line each."""
+    def left_out(self, names: Collection[str]) -> list[str]:
+        """Say what is not measured here and why, a line each."""
         missing = pyspark_patterns.missing()
-        if not missing or not self._size.slow_peers or "patterns" not in wanted:
+        if not missing or not self._size.slow_peers or "patterns" not in names:
             return []
         return [
             f"{' and '.join(self._size.slow_peers)} left out: {' and '.join(missing)} not installed; "
@@ -160,13 +160,13 @@ class Clicks(Benchmark):
     def _peers(self) -> Sequence[str]:
         return () if pyspark_patterns.missing() else self._size.slow_peers
 
-    def _run(self, number: int, task: Task) -> list[Outcome]:
-        self._told(f"{task.case}: {task.engine}, run {number + 1} of {self._size.runs}")
-        return performed(task)
+    def _run_case(self, number: int, task: Task) -> list[Outcome]:
+        self._show_progress(f"{task.case}: {task.engine}, run {number + 1} of {self._size.runs}")
+        return run_task(task)
 
-    def _made(self, events: int, root: Path) -> Dataset:
-        self._told(f"{events:,} log lines")
-        return materialised(Parameters(events), root)
+    def _make_dataset(self, events: int, root: Path) -> Dataset:
+        self._show_progress(f"{events:,} log lines")
+        return make_dataset(Parameters(events), root)
 
 
 def _speed(case: str, engine: str, outcomes: list[Outcome], target: Target | None = None) -> Finding:

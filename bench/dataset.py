@@ -1,6 +1,6 @@
-"""A benchmark's input: the same generated lines for every engine, made once and kept between runs.
+"""A benchmark's input: the same generated lines for every engine, made once and cached between runs.
 
-Receives what is wanted and how many events; hands two folders with the same lines:
+A data set has two folders with the same lines:
 
 - `whole`: one growing file for each server that writes, as Penstock's file log follows them;
 - `rotated`: those files cut by log rotation, because Spark's file source admits whole files only.
@@ -8,7 +8,7 @@ Receives what is wanted and how many events; hands two folders with the same lin
 Invariants:
 - A smaller data set with the same parameters is a prefix of a larger one in event time.
 - All servers rotate at the same instants, so files of one rotation never hold events older than those before
-  (but for the disorder that the log was asked for).
+  (but for the disorder that the log is configured with).
 - The last rotated file of the first server ends with one line of a far later time: it moves Spark's
   watermark past the last window. Its own key has no second event and its own window never closes.
 """
@@ -30,12 +30,12 @@ import numpy as np
 from penstock.logs.contract import Span
 from penstock.logs.generated import GeneratedLog, MadeLog
 
-#: how the files look; part of the name under which they are kept
+#: how the files look; part of the name under which they are cached
 _LAYOUT = 1
 
 
 class Recipe(Protocol):
-    """What a data set is made from: a dataclass, since its fields are part of the name under which it is kept.
+    """What a data set is made from: a dataclass, since its fields are part of the name under which it is cached.
 
     `rotate_seconds` is in event time. `closing_line` ends the rotated files.
     """
@@ -54,12 +54,12 @@ class Recipe(Protocol):
     def rotate_seconds(self) -> int: ...
 
     def log(self) -> MadeLog:
-        """The generated log that says what the lines are."""
+        """The log that generates the lines."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What click-stream events look like. `rate` and `rotate_seconds` are in event time."""
+    """Parameters of click-stream events. `rate` and `rotate_seconds` are in event time."""
 
     name: ClassVar[str] = "clicks"
     closing_line: ClassVar[bytes] = (
@@ -75,7 +75,7 @@ class Parameters:
     rotate_seconds: int = 10
 
     def log(self) -> GeneratedLog:
-        """The generated log that says what the lines are."""
+        """The log that generates the lines."""
         return GeneratedLog(
             partitions=self.servers,
             seed=self.seed,
@@ -103,31 +103,31 @@ class Dataset:
 
 
 def cache_root() -> Path:
-    """Where benchmarks keep what they made."""
+    """Return the folder where benchmarks cache their input."""
     chosen = os.environ.get("XDG_CACHE_HOME")
     return (Path(chosen) if chosen else Path.home() / ".cache") / "penstock" / "bench"
 
 
-def materialised(parameters: Recipe, root: Path) -> Dataset:
-    """The files for these parameters, made now unless they lie there from an earlier run."""
+def make_dataset(parameters: Recipe, root: Path) -> Dataset:
+    """Return the files for these parameters; make them unless an earlier run has."""
     facts = json.dumps([_LAYOUT, asdict(parameters)], sort_keys=True)
     name = f"{parameters.name}-{parameters.events}-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
-    place = root / name
-    if not place.exists():
+    folder = root / name
+    if not folder.exists():
         root.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
+        staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
         try:
-            _write(parameters, draft)
-            (draft / "parameters.json").write_text(facts + "\n")
-            os.rename(draft, place)
+            _write(parameters, staging)
+            (staging / "parameters.json").write_text(facts + "\n")
+            os.rename(staging, folder)
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             raise
-    return Dataset(parameters.events, parameters.servers, place / "whole", place / "rotated")
+    return Dataset(parameters.events, parameters.servers, folder / "whole", folder / "rotated")
 
 
-def _write(parameters: Recipe, place: Path) -> None:
-    whole, rotated = place / "whole", place / "rotated"
+def _write(parameters: Recipe, folder: Path) -> None:
+    whole, rotated = folder / "whole", folder / "rotated"
     whole.mkdir()
     rotated.mkdir()
     log = parameters.log()

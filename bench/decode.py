@@ -1,7 +1,7 @@
-"""The combined-log decoder alone: lines a second with as many threads, or as many processes, as asked.
+"""The combined-log decoder alone: lines a second by the number of threads and processes.
 
-Receives a data set; hands an outcome. Timed is from the word to all processes until the last is done. The lines
-lie in memory, in chunks as the scan reads them, and every process has decoded one chunk before.
+The time runs from the start signal to all processes until the last is done. The lines
+are in memory, in chunks as the scan reads them, and every process has decoded one chunk before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.errors import InternalError
 from penstock.logs import FileLog
 from penstock.logs.contract import Span
 
-#: the columns that the queries of this benchmark ask for
+#: the columns that the queries of this benchmark need
 COLUMNS = ("time", "path", "session")
 #: about two hundred million bytes: enough for a steady figure, little enough for any memory
 _MOST_CHUNKS = 12
 
 
-def decoded(dataset: Dataset, processes: int, threads: int) -> Outcome:
-    """All processes at once, each on its share of the files."""
+def measure_decoding(dataset: Dataset, processes: int, threads: int) -> Outcome:
+    """Run all processes at once, each on its share of the files."""
     shares = [dataset.files[number::processes] for number in range(processes)]
     children = [
         subprocess.Popen(
@@ -40,12 +40,12 @@ def decoded(dataset: Dataset, processes: int, threads: int) -> Outcome:
     ]
     try:
         for child in children:
-            _line(child)
-        began = time.perf_counter()
+            _read_line(child)
+        started_at = time.perf_counter()
         for child in children:
             print("go", file=child.stdin, flush=True)
-        lines = sum(int(_line(child)) for child in children)
-        seconds = time.perf_counter() - began
+        lines = sum(int(_read_line(child)) for child in children)
+        seconds = time.perf_counter() - started_at
     finally:
         for child in children:
             child.kill()
@@ -53,16 +53,16 @@ def decoded(dataset: Dataset, processes: int, threads: int) -> Outcome:
     return Outcome(lines, seconds, 1)
 
 
-def _line(child: subprocess.Popen[str]) -> str:
+def _read_line(child: subprocess.Popen[str]) -> str:
     assert child.stdout is not None
-    said = child.stdout.readline()
-    if not said:
-        raise InternalError("BENCH_FAILED", "a process of the decode benchmark ended before its time")
-    return said
+    line = child.stdout.readline()
+    if not line:
+        raise InternalError("BENCH_FAILED", "a process of the decode benchmark ended too early")
+    return line
 
 
 def _work(most_chunks: int, paths: list[Path]) -> None:
-    """A child: loads and warms up, says so, waits for the word, decodes, says how many lines."""
+    """In a child: load and warm up, report that, wait for the start signal, decode, report how many lines."""
     decoder = combined_log(extra=[Cookie("session")])
     chunks = []
     for path in paths:
@@ -75,10 +75,10 @@ def _work(most_chunks: int, paths: list[Path]) -> None:
     sys.stdin.readline()
     lines = 0
     for chunk in chunks:
-        found = decoder.decode(chunk, COLUMNS)
-        if found.bad.height:
-            raise InternalError("BENCH_DISAGREES", f"the decoder refused {found.bad.height} good lines")
-        lines += found.good.height
+        batch = decoder.decode(chunk, COLUMNS)
+        if batch.bad.height:
+            raise InternalError("BENCH_DISAGREES", f"the decoder refused {batch.bad.height} good lines")
+        lines += batch.good.height
     print(lines, flush=True)
 
 

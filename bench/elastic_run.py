@@ -1,10 +1,10 @@
-"""One run of the elastic benchmark in a process of its own: an engine on a cluster, disturbed as it is told to.
+"""One run of the elastic benchmark in a process of its own: an engine on a cluster, disturbed by a script.
 
-Receives a script as JSON: where the input and the state lie, and what happens when; hands epoch lengths, moves and a
-digest of the output through a file.
+The script says as JSON where the input and the state are, and what happens when; the run writes
+epoch lengths, moves and a digest of the output to a file.
 
 The query keeps the last pages of every visitor: state that grows with the visitors and is read and written by key. It
-answers with the ten pages most visited in each ten seconds by those who have seen eight.
+emits the ten pages most visited in each ten seconds by those who have seen eight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.state.bucket_map import ExecutorLocation
 BUCKETS = 16
 Step = Literal["place", "grow", "shrink", "bucket"]
 _DEADLINE_SECONDS = 120.0
-#: epochs between the end of a step and the next; and a number that no epoch has
+#: epochs between the end of a step and the next; and a number that no epoch reaches
 _REST, _NOT_YET = 5, 1 << 62
 
 
@@ -61,13 +61,13 @@ class Script:
 
 
 @dataclass
-class Found:
-    """What came of it."""
+class RunFacts:
+    """The measurements of a run."""
 
     seconds: list[float] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     executors: list[int] = field(default_factory=list)
-    #: epoch of the run, what was done, and what became of it
+    #: epoch of the run, the step, and the result of the migration
     moves: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     #: steps that were not done when all was read
     left: list[str] = field(default_factory=list)
@@ -91,12 +91,12 @@ def query(log: Log, out: str) -> ps.App:
 
 
 def main(text: str, place: Path) -> None:
-    """In the process: run, and write what was found."""
+    """In the process: run, and write the measurements."""
     facts = json.loads(text)
     facts["steps"] = tuple((epoch, step) for epoch, step in facts["steps"])
     facts["spike"], facts["elastic"] = tuple(facts["spike"]), tuple(facts["elastic"])
     script = Script(**facts)
-    (place / "found.json").write_text(json.dumps(asdict(_Run(script).found())))
+    (place / "found.json").write_text(json.dumps(asdict(_Run(script).run_to_end())))
 
 
 class _Run:
@@ -127,29 +127,29 @@ class _Run:
             small_epoch_bytes=0,
         )
         self._engine = Engine(query(log, script.out), settings)
-        self._found = Found()
-        self._doing: threading.Thread | None = None
+        self._facts = RunFacts()
+        self._step_thread: threading.Thread | None = None
         self._steps = list(script.steps)
         #: what a step "bucket" moves: the first, then the one after it
         self._next_bucket = 0
-        #: the epoch before which no further step begins
-        self._rested = 0
+        #: the epoch before which no further step starts
+        self._earliest_epoch = 0
 
-    def found(self) -> Found:
+    def run_to_end(self) -> RunFacts:
         run = self._engine.run(self._watch, for_seconds=self._script.seconds or None)
-        if self._doing is not None:
-            self._doing.join(_DEADLINE_SECONDS)
-        self._found.run_seconds = run.seconds
-        made = [step for _, step, _ in self._found.moves]
-        self._found.left = [step for _, step in self._script.steps[len(made) :]]
-        self._found.digest = digest(Path(self._script.out))
+        if self._step_thread is not None:
+            self._step_thread.join(_DEADLINE_SECONDS)
+        self._facts.run_seconds = run.seconds
+        done = [step for _, step, _ in self._facts.moves]
+        self._facts.left = [step for _, step in self._script.steps[len(done) :]]
+        self._facts.digest = digest(Path(self._script.out))
         if self._engine.elasticity is not None:
             record = self._engine.elasticity.loop.record
-            self._found.decisions = [entry.to_json() for entry in record.entries]
-        return self._found
+            self._facts.decisions = [entry.to_json() for entry in record.entries]
+        return self._facts
 
     def _watch(self, report: EpochReport) -> None:
-        found = self._found
+        found = self._facts
         number = len(found.seconds)
         found.seconds.append(report.seconds)
         found.events.append(report.events)
@@ -158,58 +158,60 @@ class _Run:
         latest = self._engine.meter.latest
         found.backlog_seconds.append(latest.backlog_seconds if latest is not None and latest.warm else 0.0)
         found.utilisation.append(0.0 if latest is None else _utilisation(latest))
-        if self._steps and number >= max(self._steps[0][0], self._rested):
-            self._rested = _NOT_YET  # the next one waits for the end of this
-            self._doing = threading.Thread(target=self._do, args=(number, self._steps.pop(0)[1]))
-            self._doing.start()
+        if self._steps and number >= max(self._steps[0][0], self._earliest_epoch):
+            self._earliest_epoch = _NOT_YET  # the next one waits for the end of this
+            self._step_thread = threading.Thread(target=self._run_step, args=(number, self._steps.pop(0)[1]))
+            self._step_thread.start()
 
-    # -- what is done while epochs go on ---------------------------------------------------------
+    # -- steps while epochs run ------------------------------------------------------------------
 
-    def _do(self, number: int, step: Step) -> None:
-        self._done(number, step)
-        self._rested = len(self._found.seconds) + _REST
+    def _run_step(self, number: int, step: Step) -> None:
+        self._execute_step(number, step)
+        self._earliest_epoch = len(self._facts.seconds) + _REST
 
-    def _done(self, number: int, step: Step) -> None:
-        began = time.monotonic()
+    def _execute_step(self, number: int, step: Step) -> None:
+        started_at = time.monotonic()
         if step == "place":
-            self._moved(number, step, self._seats(), "immediate")
+            self._move_buckets(number, step, self._locations(), "immediate")
         elif step == "grow":
             self._executors().request(self._script.executors + 1)
             self._executors().wait_for(self._script.executors + 1, _DEADLINE_SECONDS)
-            came = time.monotonic() - began
-            self._engine.warm_up_executor(self._seats()[-1])
-            self._moved(number, step, self._seats(), self._script.protocol, came_seconds=came)
+            started_after = time.monotonic() - started_at
+            self._engine.warm_up_executor(self._locations()[-1])
+            self._move_buckets(
+                number, step, self._locations(), self._script.protocol, came_seconds=started_after
+            )
         elif step == "shrink":
-            seats = self._seats()
-            self._moved(number, step, seats[:-1], self._script.protocol)
-            self._executors().retire([seats[-1].executor])
+            locations = self._locations()
+            self._move_buckets(number, step, locations[:-1], self._script.protocol)
+            self._executors().retire([locations[-1].executor])
         else:
             maps = self._engine.maps
             assert maps is not None
             moved = maps.with_owners(None, {self._next_bucket: maps.slices - 1})
             self._next_bucket += 1
-            self._tell(
+            self._record_move(
                 number,
                 step,
                 self._engine.remap(MapChange(moved, self._script.protocol)).result(_DEADLINE_SECONDS),
             )
 
-    def _moved(
+    def _move_buckets(
         self,
         number: int,
         step: Step,
-        seats: Sequence[ExecutorLocation],
+        locations: Sequence[ExecutorLocation],
         protocol: Protocol | None,
         **more: float,
     ) -> None:
         maps = self._engine.maps
         assert maps is not None
-        owners = {bucket: bucket * len(seats) // BUCKETS for bucket in range(BUCKETS)}
-        change = MapChange(maps.with_owners(None, owners).with_locations(seats), protocol)
-        self._tell(number, step, self._engine.remap(change).result(_DEADLINE_SECONDS), **more)
+        owners = {bucket: bucket * len(locations) // BUCKETS for bucket in range(BUCKETS)}
+        change = MapChange(maps.with_owners(None, owners).with_locations(locations), protocol)
+        self._record_move(number, step, self._engine.remap(change).result(_DEADLINE_SECONDS), **more)
 
-    def _tell(self, number: int, step: str, moved: MigrationResult, **more: float) -> None:
-        told = {
+    def _record_move(self, number: int, step: str, moved: MigrationResult, **more: float) -> None:
+        facts = {
             "done": moved.done,
             "protocol": moved.protocol,
             "reason": moved.reason,
@@ -219,13 +221,13 @@ class _Run:
             "pause_seconds": moved.pause_seconds,
             "switched_epoch": moved.switched_epoch,
         }
-        self._found.moves.append((number, step, told | more))
+        self._facts.moves.append((number, step, facts | more))
 
     def _executors(self) -> Any:
         assert self._engine.executors is not None
         return self._engine.executors
 
-    def _seats(self) -> list[ExecutorLocation]:
+    def _locations(self) -> list[ExecutorLocation]:
         return [ExecutorLocation(one.host, one.id) for one in self._executors().staying()]
 
 
@@ -235,11 +237,11 @@ def _utilisation(measured: Snapshot) -> float:
 
 
 def digest(out: Path) -> str:
-    """A number for all rows of an output, in their order."""
-    made = hashlib.sha256()
+    """Return a digest of all rows of an output, in their order."""
+    hasher = hashlib.sha256()
     for file in sorted(out.glob("*.jsonl")):
-        made.update(file.read_bytes())
-    return made.hexdigest()[:16]
+        hasher.update(file.read_bytes())
+    return hasher.hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What an epoch costs when nothing is done in it: a trivial Python source and a `foreachBatch` that returns.
+"""The cost of an empty epoch: a trivial Python source and a `foreachBatch` that returns.
 
-Receives nothing; hands the length of epochs in the very session Penstock runs in, the floor under its epochs.
+It runs in the session that Penstock runs in; the length of these epochs is the floor under Penstock's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Reader(DataSourceStreamReader):
         yield (partition.value,)
 
 
-def empty_epochs(spark: SparkSession, warm: int, measured: int, place: Path) -> Outcome:
+def empty_epochs(spark: SparkSession, warm: int, measured: int, folder: Path) -> Outcome:
     """A sample is the time from the end of one `foreachBatch` to the end of the next, in ms."""
     spark.dataSource.register(TrivialSource)
     ends: list[float] = []
@@ -65,12 +65,12 @@ def empty_epochs(spark: SparkSession, warm: int, measured: int, place: Path) -> 
             enough.set()
 
     rows = spark.readStream.format("trivial").load()
-    query = rows.writeStream.foreachBatch(nothing).option("checkpointLocation", str(place)).start()
+    query = rows.writeStream.foreachBatch(nothing).option("checkpointLocation", str(folder)).start()
     enough.wait(_DEADLINE_SECONDS)
     failure = query.exception()
     query.stop()
     if not enough.is_set():
         raise failure or TimeoutError(f"only {len(ends)} epochs in {_DEADLINE_SECONDS} s")
-    kept = ends[warm : warm + measured + 1]
-    gaps = [(after - before) * 1000 for before, after in itertools.pairwise(kept)]
-    return Outcome(0, kept[-1] - kept[0], len(gaps), samples=gaps)
+    measured_ends = ends[warm : warm + measured + 1]
+    gaps = [(after - before) * 1000 for before, after in itertools.pairwise(measured_ends)]
+    return Outcome(0, measured_ends[-1] - measured_ends[0], len(gaps), samples=gaps)

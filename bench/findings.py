@@ -1,10 +1,10 @@
-"""Findings: what a benchmark says, one measured figure each, in the one language all benchmarks speak.
+"""Findings: the results of a benchmark, one metric each, in the format that all benchmarks share.
 
-Receives the figures of all runs of an engine; hands JSON lines to scripts and rows to the table for people.
+A finding has the values of all runs of an engine; it is a JSON line for scripts and a row of the table for people.
 
 Invariants:
 - `value` is the median of `runs`; nothing that was measured is left out of `runs`.
-- `met` is told exactly where a `target` is asked for.
+- `met` is present exactly where there is a `target`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LESS = ("us", "ms", "s", "bytes/key", "MB", "%")
 
 @dataclass(frozen=True)
 class Target:
-    """A figure that is asked for."""
+    """A bound that a metric has to meet."""
 
     value: float
     sense: Sense = "at least"
@@ -60,12 +60,12 @@ class Finding:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median reaches the target; None when none is asked for."""
+        """Whether the median reaches the target; None without a target."""
         return None if self.target is None else self.target.met(self.value)
 
     def to_json(self) -> str:
         """The finding as one line."""
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "bench": self.bench,
             "case": self.case,
             "engine": self.engine,
@@ -75,12 +75,12 @@ class Finding:
             "runs": [_rounded(run) for run in self.runs],
         }
         if self.target is not None:
-            told |= {"target": self.target.value, "met": self.met}
-        return json.dumps(told)
+            record |= {"target": self.target.value, "met": self.met}
+        return json.dumps(record)
 
 
 def ratio(metric: str, one: Finding, other: Finding, target: Target | None = None) -> Finding:
-    """How many times the one engine's figure is the other's, run by run."""
+    """Divide one engine's values by the other's, run by run."""
     pairs: Sequence[tuple[float, float]] = list(zip(one.runs, other.runs, strict=False))
     engines = f"{one.engine}/{other.engine}"
     return Finding(one.bench, one.case, engines, metric, "times", tuple(a / b for a, b in pairs), target)

@@ -1,6 +1,6 @@
-"""How much memory a process holds: at a moment, at most, and at rest.
+"""The memory that a process holds: now, at most, and at rest.
 
-Receives folders whose files are memory too (a cache in shared memory); hands bytes beyond what there was at first.
+Folders whose files are memory too (a cache in shared memory) count; results are bytes beyond those at the start.
 
 Counted are the pages that are the process's own (`RssAnon`), and those folders' files, mapped or not, once each; files
 that are gone but still mapped as well.
@@ -29,11 +29,11 @@ REST_SECONDS = 12.0
 
 
 class Held:
-    """Watches the memory of this process from when it is entered on."""
+    """Samples the memory of this process while the context is open."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._first = self._most = 0
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
@@ -45,15 +45,15 @@ class Held:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._stop.set()
         self._watching.join()
 
     def now(self) -> int:
-        """Bytes held beyond those at the beginning."""
+        """Bytes held beyond those at the start."""
         files = sum(file_bytes(folder) + unlinked_bytes(folder) for folder in self._folders)
-        held = max(0, memory_bytes(what="RssAnon") - self._first) + files
-        self._most = max(self._most, held)
-        return held
+        held_bytes = max(0, memory_bytes(what="RssAnon") - self._first) + files
+        self._most = max(self._most, held_bytes)
+        return held_bytes
 
     def at_rest(self, seconds: float = REST_SECONDS) -> int:
         """Bytes held once the allocators have given back what is free."""
@@ -61,18 +61,16 @@ class Held:
         pa.default_memory_pool().release_unused()
         ctypes.CDLL(None).malloc_trim(0)
         time.sleep(seconds)
-        pl.DataFrame({"n": range(1_000)}).sort(
-            "n"
-        )  # Polars' allocator looks at its pages when it is asked for some
+        pl.DataFrame({"n": range(1_000)}).sort("n")  # Polars' allocator releases pages when it allocates
         return self.now()
 
     @property
     def most(self) -> int:
-        """The most that was held at any look."""
+        """The most that any sample saw."""
         return self._most
 
     def _watch(self) -> None:
-        while not self._over.wait(_OFTEN_SECONDS):
+        while not self._stop.wait(_OFTEN_SECONDS):
             self.now()
 
 

@@ -1,6 +1,6 @@
 """The ingest benchmark: agents and a gateway on one machine, real processes, lines of the made-up click stream.
 
-Receives its size; hands findings, case by case, each only after all lines were found in the log.
+A case yields its findings only after all lines were found in the log.
 
 - `throughput`: one agent reads a pipe as fast as it can; from the first line to the last acknowledgement.
 - `light`: what an agent costs at 5,000 lines a second, each line a write of its own as a web server does.
@@ -20,22 +20,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.benchmark import Benchmark, Told
+from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding, Target
-from bench.ingest_crowd import Crowd
-from bench.ingest_processes import agent, check, finished, gateway
-from bench.ingest_results import AGENTS, Passed, passed
+from bench.ingest_processes import agent, check, finish_agent, gateway
+from bench.ingest_results import AGENTS, Throughput, send_through
 from bench.processes import cpu_seconds, memory_bytes
+from bench.simulated_agents import SimulatedAgents
 from penstock.logs import GeneratedLog, Span
 
 BENCH, ENGINE = "ingest", "penstock"
 LIGHT_RATE = 5_000
 RESULT_RATE = 200_000
-#: of the rate asked for, so that it is not what is offered that bounds it
+#: times the target rate, so that the offered load is not the limit
 OFFERED = 1.05
 AGENT_RATE = 50
-#: a long case says so often how far it is
-_TOLD_SECONDS = 10
+#: a long case reports its progress so often
+_PROGRESS_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ QUICK = Size(
 class Ingest(Benchmark):
     """The cases."""
 
-    def __init__(self, size: Size, told: Told) -> None:
-        super().__init__(told)
+    def __init__(self, size: Size, show_progress: ShowProgress) -> None:
+        super().__init__(show_progress)
         self._size = size
         self._lines = _lines(200_000)
 
@@ -83,16 +83,16 @@ class Ingest(Benchmark):
     def _throughput(self) -> Iterator[Finding]:
         runs = []
         for run in self._runs("throughput"):
-            with gateway() as to, agent(to, "agent", "--drain", "1h") as reads:
-                assert reads.stdin is not None
-                self._told(f"{run}: {self._size.lines:,} lines as fast as they go")
-                began, sent = time.perf_counter(), 0
+            with gateway() as to, agent(to, "agent", "--drain", "1h") as process:
+                assert process.stdin is not None
+                self._show_progress(f"{run}: {self._size.lines:,} lines as fast as they go")
+                started_at, sent = time.perf_counter(), 0
                 while sent < self._size.lines:
-                    reads.stdin.write(self._lines)
+                    process.stdin.write(self._lines)
                     sent += self._lines.count(b"\n")
-                finished(reads, to.directory / "agent.log", 600)
-                runs.append(sent / (time.perf_counter() - began))
-                self._told(f"{run}: reading the log back")
+                finish_agent(process, to.directory / "agent.log", 600)
+                runs.append(sent / (time.perf_counter() - started_at))
+                self._show_progress(f"{run}: reading the log back")
                 check(to.log, sent)
         yield Finding(
             BENCH, "throughput", ENGINE, "agent to gateway", "lines/s", tuple(runs), Target(200_000)
@@ -102,22 +102,24 @@ class Ingest(Benchmark):
         lines = self._lines.splitlines(keepends=True)
         shares, memory, slowest = list[float](), list[float](), list[float]()
         for run in self._runs("light"):
-            with gateway() as to, agent(to, "agent", "--drain", "1h") as reads:
-                self._told(f"{run}: {LIGHT_RATE:,} lines a second for {self._size.light_seconds:g} s")
-                assert reads.stdin is not None
-                pipe, sent, longest = reads.stdin.fileno(), 0, 0.0
-                began, before = time.perf_counter(), cpu_seconds(reads.pid)
-                while (passed := time.perf_counter() - began) < self._size.light_seconds:
+            with gateway() as to, agent(to, "agent", "--drain", "1h") as process:
+                self._show_progress(
+                    f"{run}: {LIGHT_RATE:,} lines a second for {self._size.light_seconds:g} s"
+                )
+                assert process.stdin is not None
+                pipe, sent, longest = process.stdin.fileno(), 0, 0.0
+                started_at, before = time.perf_counter(), cpu_seconds(process.pid)
+                while (passed := time.perf_counter() - started_at) < self._size.light_seconds:
                     while sent < passed * LIGHT_RATE:
                         at = time.perf_counter()
                         os.write(pipe, lines[sent % len(lines)])
                         longest = max(longest, time.perf_counter() - at)
                         sent += 1
                     time.sleep(0.002)
-                shares.append((cpu_seconds(reads.pid) - before) / passed * 100)
-                memory.append(memory_bytes(reads.pid, "VmHWM") / 1e6)
+                shares.append((cpu_seconds(process.pid) - before) / passed * 100)
+                memory.append(memory_bytes(process.pid, "VmHWM") / 1e6)
                 slowest.append(longest * 1e3)
-                finished(reads, to.directory / "agent.log", 600)
+                finish_agent(process, to.directory / "agent.log", 600)
                 check(to.log, sent)
         case = f"{LIGHT_RATE:,} lines/s"
         yield Finding(BENCH, case, ENGINE, "agent's core", "%", tuple(shares), Target(5, "at most"))
@@ -125,7 +127,7 @@ class Ingest(Benchmark):
         yield Finding(BENCH, case, ENGINE, "slowest write to the pipe", "ms", tuple(slowest))
 
     def _result(self) -> Iterator[Finding]:
-        runs = list(self._passed("result", RESULT_RATE * OFFERED))
+        runs = list(self._send_runs("result", RESULT_RATE * OFFERED))
         rates = tuple(run.rate(self._size.warm_seconds) for run in runs)
         behind = tuple(run.behind_seconds for run in runs)
         yield Finding(
@@ -135,61 +137,61 @@ class Ingest(Benchmark):
 
     def _latency(self) -> Iterator[Finding]:
         rate = RESULT_RATE / 2
-        runs = [run.delays(self._size.warm_seconds) for run in self._passed("latency", rate)]
+        runs = [run.delays(self._size.warm_seconds) for run in self._send_runs("latency", rate)]
         case = f"{rate:,.0f} lines/s"
         for share, target in ((50, None), (99, Target(1.5, "at most"))):
-            found = tuple(float(np.percentile(run, share)) for run in runs)
-            yield Finding(BENCH, case, ENGINE, f"agent to result, p{share}", "s", found, target)
+            values = tuple(float(np.percentile(run, share)) for run in runs)
+            yield Finding(BENCH, case, ENGINE, f"agent to result, p{share}", "s", values, target)
 
-    def _passed(self, case: str, rate: float) -> Iterator[Passed]:
+    def _send_runs(self, case: str, rate: float) -> Iterator[Throughput]:
         seconds = self._size.warm_seconds + self._size.result_seconds
         for run in self._runs(case):
             with gateway("--partitions", str(AGENTS)) as to:
 
-                def told(line: str, run: str = run) -> None:
-                    self._told(f"{run}: {line}")
+                def show_progress(line: str, run: str = run) -> None:
+                    self._show_progress(f"{run}: {line}")
 
-                yield passed(to, self._lines, rate, seconds, told)
+                yield send_through(to, self._lines, rate, seconds, show_progress)
 
     def _agents(self) -> Iterator[Finding]:
         count, seconds = self._size.agents, self._size.agents_seconds
         lines = self._lines.splitlines(keepends=True)[:AGENT_RATE]
         memory: list[float] = []
         with gateway("--most-connections", str(count + 10)) as to:
-            crowd = Crowd(to.port, count, b"".join(lines), seconds)
+            simulated = SimulatedAgents(to.port, count, b"".join(lines), seconds)
 
-            def look(passed: float) -> None:
+            def sample_memory(passed: float) -> None:
                 memory.append(memory_bytes(to.pid) / 1e6)
-                if len(memory) % _TOLD_SECONDS == 1:
-                    said = f"{crowd.acknowledged:,} lines, the gateway has {memory[-1]:.0f} MB"
-                    self._told(f"{count:,} agents: {passed:.0f} of {seconds:.0f} s, {said}")
+                if len(memory) % _PROGRESS_SECONDS == 1:
+                    progress = f"{simulated.acknowledged:,} lines, the gateway has {memory[-1]:.0f} MB"
+                    self._show_progress(f"{count:,} agents: {passed:.0f} of {seconds:.0f} s, {progress}")
 
-            began, before = time.perf_counter(), cpu_seconds(to.pid)
-            crowd.send(look)
-            share = (cpu_seconds(to.pid) - before) / (time.perf_counter() - began) * 100
-            self._told(f"{count:,} agents: reading {crowd.acknowledged:,} lines back")
-            check(to.log, crowd.acknowledged)
-        case, late = f"{count:,} agents", float(np.percentile(crowd.delays, 99)) * 1e3
-        wanted = Target(count * AGENT_RATE * 0.95)
-        yield Finding(BENCH, case, ENGINE, "acknowledged", "lines/s", (crowd.rate,), wanted)
-        found = (float(crowd.acknowledged),)
-        yield Finding(BENCH, case, ENGINE, "acknowledged and found in the log", "lines", found)
+            started_at, before = time.perf_counter(), cpu_seconds(to.pid)
+            simulated.send(sample_memory)
+            share = (cpu_seconds(to.pid) - before) / (time.perf_counter() - started_at) * 100
+            self._show_progress(f"{count:,} agents: reading {simulated.acknowledged:,} lines back")
+            check(to.log, simulated.acknowledged)
+        case, late = f"{count:,} agents", float(np.percentile(simulated.delays, 99)) * 1e3
+        target = Target(count * AGENT_RATE * 0.95)
+        yield Finding(BENCH, case, ENGINE, "acknowledged", "lines/s", (simulated.rate,), target)
+        values = (float(simulated.acknowledged),)
+        yield Finding(BENCH, case, ENGINE, "acknowledged and found in the log", "lines", values)
         yield Finding(BENCH, case, ENGINE, "acknowledgement, p99", "ms", (late,))
         yield Finding(BENCH, case, ENGINE, "gateway's core", "%", (share,))
         yield Finding(BENCH, case, ENGINE, "gateway's memory at most", "MB", (max(memory),))
         name, flat = "memory grown in the second half", Target(5, "at most")
-        yield Finding(BENCH, case, ENGINE, name, "MB", (_grown(memory),), flat)
+        yield Finding(BENCH, case, ENGINE, name, "MB", (_memory_growth(memory),), flat)
 
     def _runs(self, case: str) -> Iterator[str]:
-        """The name of each run, for people; said when it begins."""
+        """Yield the name of each run and show it."""
         for number in range(self._size.runs):
             run = f"{case}, run {number + 1} of {self._size.runs}"
-            self._told(run)
+            self._show_progress(run)
             yield run
 
 
-def _grown(memory: Sequence[float]) -> float:
-    """From the middle to the end, each as the median of a tenth of all looks."""
+def _memory_growth(memory: Sequence[float]) -> float:
+    """Return the growth from the middle to the end, each the median of a tenth of all samples."""
     tenth, middle = max(len(memory) // 10, 1), len(memory) // 2
     return statistics.median(memory[-tenth:]) - statistics.median(memory[middle : middle + tenth])
 

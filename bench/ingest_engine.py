@@ -1,6 +1,6 @@
-"""The engine of the ingest benchmark, a process of its own: counts paths of a segment log, and writes down each epoch.
+"""The engine of the ingest benchmark, a process of its own: it counts paths of a segment log and records each epoch.
 
-Receives the log's directory and a folder; leaves `epochs.jsonl` there: when each epoch was committed, how far it
+It writes `epochs.jsonl` into a folder: when each epoch was committed, how far it
 read every partition, and what it counted.
 """
 
@@ -21,7 +21,7 @@ from penstock.state.epoch_record import Offset
 
 
 def app(log: Path) -> ps.App:
-    """Hits of every path, in windows of five seconds."""
+    """Build the application: hits of every path in windows of five seconds."""
     clicks = ps.stream("clicks", ps.segments(log), ps.combined_log(["session"]), time="time", lateness="2s")
     return ps.app("hits", ps.output("hits", clicks.key_by("path").window("5s").count("n")))
 
@@ -43,14 +43,14 @@ def main(log: Path, folder: Path) -> None:
             nonlocal directory
             directory = directory or engine.state
             end = directory.records.read_end(report.epoch) or Offset()
-            told = {
+            facts = {
                 "at": report.committed_at,
                 "offsets": end.at.get("clicks", {}),
                 "events": report.events,
                 "aside": report.late + report.bad,
                 "seconds": report.seconds,
             }
-            out.write(json.dumps(told) + "\n")
+            out.write(json.dumps(facts) + "\n")
 
         engine.run(watch, on_phase=show_phase)
 

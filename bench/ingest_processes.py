@@ -1,6 +1,6 @@
-"""The processes of the ingest benchmark: a gateway and agents, started for real and ended with the case.
+"""The processes of the ingest benchmark: a gateway and agents, real ones that end with the case.
 
-Receives what they are told on their command line; hands them once they listen or are connected, what they take of the
+A process is yielded once it listens or is connected; also what processes use of the
 machine, and whether the log holds what was sent.
 """
 
@@ -35,67 +35,67 @@ class Gateway:
 
     @property
     def log(self) -> Path:
-        """Where the stream's log lies."""
+        """The directory of the stream's log."""
         return self.directory / "log" / STREAM
 
 
 @contextmanager
 def gateway(*more: str) -> Iterator[Gateway]:
-    """A gateway while this lasts, in a directory that goes with it."""
+    """Run a gateway in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="penstock-ingest-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         command = ["gateway", "--dir", str(directory / "log"), "--listen", "127.0.0.1:0", *more]
-        with started(command, directory / "gateway.log", b"listening") as process:
-            said = (directory / "gateway.log").read_bytes()
-            port = next(json.loads(line)["port"] for line in said.splitlines() if b"listening" in line)
+        with run_process(command, directory / "gateway.log", b"listening") as process:
+            output = (directory / "gateway.log").read_bytes()
+            port = next(json.loads(line)["port"] for line in output.splitlines() if b"listening" in line)
             yield Gateway(directory, port, process.pid)
 
 
 @contextmanager
 def agent(to: Gateway, name: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent that is connected and reads its pipe, while this lasts."""
+    """Run an agent; yield it once it is connected and reads its pipe."""
     spool = str(to.directory / f"spool-{name}")
     command = ["agent", "--to", f"127.0.0.1:{to.port}", "--stream", STREAM, "--spool", spool, *more]
-    with started(command, to.directory / f"{name}.log", b'"connected"', stdin=subprocess.PIPE) as process:
+    with run_process(command, to.directory / f"{name}.log", b'"connected"', stdin=subprocess.PIPE) as process:
         yield process
 
 
 @contextmanager
-def started(
+def run_process(
     command: list[str], log: Path, until: bytes, stdin: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of ours, once it has said something; ended when this is over."""
-    with open(log, "wb") as said:
+    """Run a process of Penstock; yield it once its log contains `until`."""
+    with open(log, "wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock.main", *command],
             stdin=stdin,
-            stderr=said,
+            stderr=output,
             env=environment(),
             start_new_session=True,
         )
     try:
-        awaited(process, log, lambda: until in log.read_bytes(), f"the {command[0]} did not start")
+        wait_until(process, log, lambda: until in log.read_bytes(), f"the {command[0]} did not start")
         yield process
     finally:
         end_tree(process)
 
 
-def awaited(
+def wait_until(
     process: subprocess.Popen[bytes],
     log: Path,
-    what: Callable[[], bool],
+    condition: Callable[[], bool],
     failure: str,
     seconds: float = _START_SECONDS,
 ) -> None:
-    """Wait until something is so; raise if the process ends before, or the time is up."""
+    """Wait until a condition holds; raise if the process ends before, or the time is up."""
     deadline = time.monotonic() + seconds
-    while not what():
+    while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
             raise ExternalError("BENCH_FAILED", failure, detail=log.read_text(errors="replace")[-1_000:])
         time.sleep(0.05)
 
 
-def finished(process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
+def finish_agent(process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
     """Close an agent's pipe, and wait until it has shipped all and ended."""
     assert process.stdin is not None
     process.stdin.close()
@@ -114,6 +114,6 @@ def check(log: Path, sent: int) -> None:
     """Raise unless the log holds as many lines as were sent."""
     read = SegmentLog(log)
     spans = [Span(one.id, one.earliest, one.latest) for one in read.partitions({})]
-    found = sum(chunk.data.count(b"\n") for span in spans for chunk in read.read(span))
-    if found != sent:
-        raise InternalError("BENCH_DISAGREES", f"{sent} lines were sent, but the log holds {found}")
+    logged = sum(chunk.data.count(b"\n") for span in spans for chunk in read.read(span))
+    if logged != sent:
+        raise InternalError("BENCH_DISAGREES", f"{sent} lines were sent, but the log holds {logged}")

@@ -1,9 +1,9 @@
 """From agent to result: lines written into agents' pipes at a steady rate, until the epoch with them is committed.
 
-Receives the rate and the time; hands how many lines a second came through and how long each took. All of it is real:
+It measures how many lines a second were committed and how long each took. All of it is real:
 agents, gateway and engine are processes of their own. Every agent is sent the same bytes at the same instants and has
-a partition of its own, so an offset says which lines an epoch held, whoever's they were. Lines count as sent when
-they were due: where a pipe makes its writer wait, that is part of what they took.
+a partition of its own, so an offset tells which lines an epoch held. Lines count as sent when
+they were due: if a pipe makes its writer wait, that counts too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.benchmark import Told
-from bench.ingest_processes import Gateway, agent, awaited, finished
+from bench.benchmark import ShowProgress
+from bench.ingest_processes import Gateway, agent, finish_agent, wait_until
 from bench.processes import end_tree, environment
 from penstock.errors import InternalError
 
@@ -30,16 +30,16 @@ AGENTS = 2
 #: lines are written so often, in seconds
 _TICK = 0.02
 _STAMP = re.compile(rb"\[[^\]]{26}\]")
-_PLACE = b"[@@@@@@@@@@@@@@@@@@@@@@@@@@]"
+_STAMP_PLACEHOLDER = b"[@@@@@@@@@@@@@@@@@@@@@@@@@@]"
 _START_SECONDS = 180.0
 _DRAIN_SECONDS = 300.0
-#: it is said so often how far it is
-_TOLD_SECONDS = 10
+#: progress is shown so often
+_PROGRESS_SECONDS = 10
 
 
 @dataclass
-class Passed:
-    """What came of a run. `sent`: when lines were due, and how many bytes each agent had with them."""
+class Throughput:
+    """The measurements of a run. `sent`: when lines were due, and how many bytes each agent had with them."""
 
     lines: int = 0
     line_bytes: float = 0.0
@@ -49,13 +49,13 @@ class Passed:
 
     def delays(self, warm_seconds: float) -> list[float]:
         """Seconds from when lines were due to the commit of their epoch, of all lines after the warm-up."""
-        found = []
+        throughput = []
         for ends in self.committed.values():
             offsets = [offset for _, offset in ends]
             for at, end in self.sent:
                 if at >= self.sent[0][0] + warm_seconds:
-                    found.append(ends[bisect_left(offsets, end)][0] - at)
-        return found
+                    throughput.append(ends[bisect_left(offsets, end)][0] - at)
+        return throughput
 
     def rate(self, warm_seconds: float) -> float:
         """Lines a second that were committed between the warm-up and the last write."""
@@ -70,82 +70,87 @@ class Passed:
 
     @property
     def behind_seconds(self) -> float:
-        """How long after the last write the last line was through."""
+        """How long after the last write the last line was committed."""
         return max(ends[-1][0] for ends in self.committed.values()) - self.sent[-1][0]
 
 
-def passed(to: Gateway, lines: bytes, rate: float, seconds: float, told: Told) -> Passed:
+def send_through(
+    to: Gateway, lines: bytes, rate: float, seconds: float, show_progress: ShowProgress
+) -> Throughput:
     """Send lines at a rate for some time through a gateway, to an engine that counts them."""
     folder = to.directory
-    template = [_STAMP.sub(_PLACE, line, count=1) for line in lines.splitlines(keepends=True)]
+    template = [_STAMP.sub(_STAMP_PLACEHOLDER, line, count=1) for line in lines.splitlines(keepends=True)]
     options = ("--linger", "100ms", "--drain", "5m")
     with contextlib.ExitStack() as running:
-        told("starting the engine")
+        show_progress("starting the engine")
         engine = running.enter_context(_engine(to))
         names = [f"agent{number}" for number in range(AGENTS)]
         agents = [running.enter_context(agent(to, name, *options)) for name in names]
         pipes = [one.stdin.fileno() for one in agents if one.stdin]
-        found = _sent(pipes, template, rate, seconds, told)
-        told("waiting for the last lines")
+        throughput = _send_lines(pipes, template, rate, seconds, show_progress)
+        show_progress("waiting for the last lines")
         for one, name in zip(agents, names, strict=True):
-            finished(one, folder / f"{name}.log", _DRAIN_SECONDS)
-        _drained(folder, found, engine)
-        told("ending the engine")
-    return found
+            finish_agent(one, folder / f"{name}.log", _DRAIN_SECONDS)
+        _wait_for_commit(folder, throughput, engine)
+        show_progress("ending the engine")
+    return throughput
 
 
-def _sent(pipes: list[int], template: list[bytes], rate: float, seconds: float, told: Told) -> Passed:
-    found = Passed()
+def _send_lines(
+    pipes: list[int], template: list[bytes], rate: float, seconds: float, show_progress: ShowProgress
+) -> Throughput:
+    throughput = Throughput()
     share = rate / len(pipes)
-    began, lines, size, at, said = time.time(), 0, 0, 0, -1
-    while (now := time.time()) < began + seconds:
-        due = int((now - began) * share) - lines
+    started_at, lines, size, at, shown = time.time(), 0, 0, 0, -1
+    while (now := time.time()) < started_at + seconds:
+        due = int((now - started_at) * share) - lines
         if due > 0:
             block = template[at : at + due]
             at = at + due if at + due < len(template) else 0
             stamp = time.strftime("[%d/%b/%Y:%H:%M:%S +0000]", time.gmtime(now)).encode()
-            data = b"".join(block).replace(_PLACE, stamp)
-            first_due = began + lines / share
+            data = b"".join(block).replace(_STAMP_PLACEHOLDER, stamp)
+            first_due = started_at + lines / share
             for pipe in pipes:
-                _written(pipe, data)
+                _write_all(pipe, data)
             lines, size = lines + len(block), size + len(data)
-            found.sent.append((first_due, size))
-        if (passed := int(now - began) // _TOLD_SECONDS) > said:
-            said = passed
-            told(f"{now - began:.0f} of {seconds:.0f} s, {rate:,.0f} lines a second")
+            throughput.sent.append((first_due, size))
+        if (passed := int(now - started_at) // _PROGRESS_SECONDS) > shown:
+            shown = passed
+            show_progress(f"{now - started_at:.0f} of {seconds:.0f} s, {rate:,.0f} lines a second")
         time.sleep(max(0.0, now + _TICK - time.time()))
-    found.lines = lines * len(pipes)
-    found.line_bytes = size / max(lines, 1)
-    return found
+    throughput.lines = lines * len(pipes)
+    throughput.line_bytes = size / max(lines, 1)
+    return throughput
 
 
-def _written(pipe: int, data: bytes) -> None:
+def _write_all(pipe: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(pipe, view) :]
 
 
-def _drained(folder: Path, found: Passed, engine: subprocess.Popen[bytes]) -> None:
-    """Wait until all that was sent is committed; raise if it is not what was sent."""
-    each = found.sent[-1][1]
+def _wait_for_commit(folder: Path, throughput: Throughput, engine: subprocess.Popen[bytes]) -> None:
+    """Wait until all lines are committed; raise if they are not those that were sent."""
+    each = throughput.sent[-1][1]
     epochs: list[dict[str, Any]] = []
 
     def through() -> bool:
         epochs[:] = [json.loads(line) for line in _whole_lines(folder / "epochs.jsonl")]
         return bool(epochs) and sum(epochs[-1]["offsets"].values()) >= each * AGENTS
 
-    awaited(engine, folder / "engine.log", through, "not all lines came through", _DRAIN_SECONDS)
-    events, aside = (sum(epoch[name] for epoch in epochs) for name in ("events", "aside"))
-    if (events, aside) != (found.lines, 0):
+    wait_until(engine, folder / "engine.log", through, "not all lines were committed", _DRAIN_SECONDS)
+    events, dropped = (sum(epoch[name] for epoch in epochs) for name in ("events", "aside"))
+    if (events, dropped) != (throughput.lines, 0):
         raise InternalError(
-            "BENCH_DISAGREES", f"{found.lines} lines were sent, {events} counted and {aside} put aside"
+            "BENCH_DISAGREES",
+            f"{throughput.lines} lines were sent, {events} counted and {dropped} late or dead",
         )
     ends = epochs[-1]["offsets"]
     if sorted(ends.values()) != [each] * AGENTS:
         raise InternalError("BENCH_DISAGREES", f"each agent was sent {each} bytes, the log has {ends}")
     for epoch in epochs:
         for partition, offset in epoch["offsets"].items():
-            committed = found.committed.setdefault(partition, [])
+            committed = throughput.committed.setdefault(partition, [])
             if not committed or offset > committed[-1][1]:
                 committed.append((epoch["at"], offset))
 
@@ -163,12 +168,12 @@ def _engine(to: Gateway) -> Iterator[subprocess.Popen[bytes]]:
     to.log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "bench.ingest_engine", str(to.log), str(folder)]
     log = folder / "engine.log"
-    with open(log, "wb") as said:
+    with open(log, "wb") as output:
         process = subprocess.Popen(
-            command, stdout=said, stderr=said, env=environment(), start_new_session=True
+            command, stdout=output, stderr=output, env=environment(), start_new_session=True
         )
     try:
-        awaited(process, log, (folder / "running").exists, "the engine did not start", _START_SECONDS)
+        wait_until(process, log, (folder / "running").exists, "the engine did not start", _START_SECONDS)
         yield process
     finally:
         end_tree(process)  # not killed at once: Spark would leave its files behind

@@ -1,6 +1,6 @@
-"""How soon a changed job answers, and how long an answer takes to be had: an engine with many jobs on a live stream.
+"""How soon an altered job emits, and how long a request for a result takes: an engine with many jobs on a live stream.
 
-Receives how many jobs and how often; hands an outcome with samples in ms.
+The outcomes have samples in ms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.job_queries import STREAM, Job
 from bench.outcome import Outcome
 from bench.penstock_jobs import script
-from bench.penstock_runs import clicks, started
+from bench.penstock_runs import clicks, start_session
 from penstock.catalogue.program import Program
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
@@ -29,9 +29,9 @@ _WARM = 5
 _MARKED = "SELECT {} AS version, path FROM clicks WHERE status >= 400"
 
 
-def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Outcome]:
-    """The outcomes of altering a job so often, and of asking one so often, each with a sample for every time."""
-    state = place / "state"
+def latency(jobs: Sequence[Job], alters: int, requests: int, folder: Path) -> list[Outcome]:
+    """Return the outcomes of altering a job and of requesting its result, each with a sample for every time."""
+    state = folder / "state"
     log = GeneratedLog(partitions=2, rate=RATE)
     program = Program(
         "bench",
@@ -40,7 +40,7 @@ def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Ou
         begin=f"{script(jobs)};\nCREATE JOB marked AS {_MARKED.format(0)}",
     )
     settings = Settings(state=state, epoch_seconds=0.5, catch_up_seconds=0.5)
-    engine, ready = Engine(program, settings, started()), threading.Event()
+    engine, ready = Engine(program, settings, start_session()), threading.Event()
     ended: list[BaseException] = []
 
     def run() -> None:
@@ -55,29 +55,29 @@ def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Ou
     try:
         ready.wait(_DEADLINE_SECONDS)
         with JobServer(program, state), JobClient(state) as client:
-            _until(client, 0, ended)
+            _wait_for_version(client, 0, ended)
             for version in range(-_WARM, 0):
-                _altered(client, version, ended)
-            changed = [_altered(client, version, ended) for version in range(1, alters + 1)]
-            asked = [_asked(client) for _ in range(asks)]
+                _time_alter(client, version, ended)
+            alter_times = [_time_alter(client, version, ended) for version in range(1, alters + 1)]
+            request_times = [_time_request(client) for _ in range(requests)]
     finally:
         engine.stop()
         thread.join()
     return [
-        Outcome(alters, sum(changed) / 1000, alters, samples=changed),
-        Outcome(asks, sum(asked) / 1000, asks, samples=asked),
+        Outcome(alters, sum(alter_times) / 1000, alters, samples=alter_times),
+        Outcome(requests, sum(request_times) / 1000, requests, samples=request_times),
     ]
 
 
-def _altered(client: JobClient, version: int, ended: Sequence[BaseException]) -> float:
-    """From a command to the first row that shows it, in ms."""
-    began = time.perf_counter()
+def _time_alter(client: JobClient, version: int, ended: Sequence[BaseException]) -> float:
+    """Return the time from a command to the first row that shows it, in ms."""
+    started_at = time.perf_counter()
     client.execute(f"ALTER JOB marked AS {_MARKED.format(version)}")
-    _until(client, version, ended)
-    return (time.perf_counter() - began) * 1000
+    _wait_for_version(client, version, ended)
+    return (time.perf_counter() - started_at) * 1000
 
 
-def _until(client: JobClient, version: int, ended: Sequence[BaseException]) -> None:
+def _wait_for_version(client: JobClient, version: int, ended: Sequence[BaseException]) -> None:
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while True:
         result = client.ask("marked")
@@ -86,12 +86,12 @@ def _until(client: JobClient, version: int, ended: Sequence[BaseException]) -> N
         if ended:
             raise ended[0]
         if time.monotonic() > deadline:
-            raise TimeoutError(f"version {version} of the job never answered")
+            raise TimeoutError(f"version {version} of the job never emitted")
         time.sleep(0.002)
 
 
-def _asked(client: JobClient) -> float:
-    began = time.perf_counter()
+def _time_request(client: JobClient) -> float:
+    started_at = time.perf_counter()
     client.ask("marked")
     time.sleep(0.001)
-    return (time.perf_counter() - began - 0.001) * 1000
+    return (time.perf_counter() - started_at - 0.001) * 1000

@@ -1,6 +1,6 @@
-"""The jobs of the jobs benchmark: many small questions about one click stream, drawn from a seed.
+"""The jobs of the jobs benchmark: many small queries over one click stream, drawn from a seed.
 
-Receives the words of the data and how many jobs; hands jobs as data, their SQL, and the form in which answers are
+From the words of the data it makes jobs as data, their SQL, and the form in which results are
 compared. Pure: the same arguments give the same jobs everywhere.
 
 - Family A, one template with a constant each: what one page had in every 10 seconds.
@@ -42,22 +42,22 @@ _FUNCTIONS: tuple[Function, ...] = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 
 @dataclass(frozen=True)
 class Condition:
-    """A column compared with values: two of BETWEEN, several of IN, the beginning of a text of LIKE, else one."""
+    """A column compared with values: two of BETWEEN, several of IN, a prefix for LIKE, else one."""
 
     column: str
     comparison: Comparison
     values: tuple[Value, ...]
 
     def sql(self) -> str:
-        said = [_literal(value) for value in self.values]
+        values = [_literal(value) for value in self.values]
         match self.comparison:
             case "BETWEEN":
-                return f"{self.column} BETWEEN {said[0]} AND {said[1]}"
+                return f"{self.column} BETWEEN {values[0]} AND {values[1]}"
             case "IN":
-                return f"{self.column} IN ({', '.join(said)})"
+                return f"{self.column} IN ({', '.join(values)})"
             case "LIKE":
                 return f"{self.column} LIKE {_literal(f'{self.values[0]}%')}"
-        return f"{self.column} {self.comparison} {said[0]}"
+        return f"{self.column} {self.comparison} {values[0]}"
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Job:
-    """A question: of the events that meet all conditions, aggregates by keys in windows of `seconds`.
+    """A query: aggregates by keys in windows of `seconds`, over the events that meet all conditions.
 
-    A window begins every `every` seconds. With `top` only the groups with the greatest first aggregate are told.
+    A window starts every `every` seconds. With `top` only the groups with the greatest first aggregate are emitted.
     """
 
     number: int
@@ -99,9 +99,9 @@ class Job:
 
     def sql(self) -> str:
         """The query in Penstock's SQL."""
-        told = ", ".join(("window_start", *self.keys, *(aggregate.sql() for aggregate in self.aggregates)))
+        columns = ", ".join(("window_start", *self.keys, *(aggregate.sql() for aggregate in self.aggregates)))
         keys = ", ".join(self.keys)
-        query = f"SELECT {told} FROM {STREAM} WHERE {self.where_sql()} GROUP BY {keys}"
+        query = f"SELECT {columns} FROM {STREAM} WHERE {self.where_sql()} GROUP BY {keys}"
         if self.top is not None:
             query += f" ORDER BY {self.aggregates[0].name} DESC, {keys} LIMIT {self.top}"
         query += f" WINDOWING {self.seconds} SECONDS"
@@ -121,27 +121,27 @@ class Words:
 
 
 def jobs_of(family: Family, count: int, words: Words, seed: int = 1) -> list[Job]:
-    """So many jobs of a family; fewer are the first of more."""
+    """Return so many jobs of a family; fewer are the first of more."""
     if family == "template":
         return [_template(number, words.path[number % len(words.path)]) for number in range(count)]
-    drawn = random.Random(seed)
-    return [_arbitrary(number, words, drawn) for number in range(count)]
+    draw = random.Random(seed)
+    return [_arbitrary(number, words, draw) for number in range(count)]
 
 
 def answer(job: Job, rows: pl.DataFrame) -> list[Any]:
-    """The rows of a job in short, whatever their order: its number, how many, and a number that depends on all values.
+    """Summarise the rows of a job in any order: its number, their count, and a number that depends on all values.
 
-    A sum of nothing may be told as null or as 0. Means are compared to a thousandth.
+    A sum of nothing may be null or 0. Means are compared to a thousandth.
     """
     named = {aggregate.name: aggregate.function for aggregate in job.aggregates}
     start = pl.col("window_start").to_physical().cast(pl.Int64)
-    figures = [_figure(function, pl.col(name)) for name, function in named.items()]
-    plain = rows.select(start, *(pl.col(key).cast(pl.String) for key in job.keys), *figures)
+    values = [_comparable(function, pl.col(name)) for name, function in named.items()]
+    plain = rows.select(start, *(pl.col(key).cast(pl.String) for key in job.keys), *values)
     hashed = key_hash(plain, plain.columns)
     return [job.number, rows.height, int(np.add.reduce(hashed, dtype=np.uint64))]
 
 
-def _figure(function: Function, value: pl.Expr) -> pl.Expr:
+def _comparable(function: Function, value: pl.Expr) -> pl.Expr:
     if function == "AVG":
         value = (value * 1_000).round()
     return (value.fill_null(0) if function == "SUM" else value).cast(pl.Int64)
@@ -152,57 +152,57 @@ def _template(number: int, page: str) -> Job:
     return Job(number, (Condition("path", "==", (page,)),), ("path",), aggregates, 10, 10)
 
 
-def _arbitrary(number: int, words: Words, drawn: random.Random) -> Job:
+def _arbitrary(number: int, words: Words, draw: random.Random) -> Job:
     top = TOP if number % 10 == 9 else None
-    columns = drawn.sample(["path", "method", "status", "bytes", "agent", "referer", "session"], 3)
-    where = tuple(_condition(column, words, drawn) for column in columns[: drawn.randint(1, 3)])
-    keys = tuple(dict.fromkeys(drawn.choices(_KEYS if top is None else _NEVER_NULL, k=drawn.randint(1, 2))))
-    seconds, every = HOPPING if number % 8 == 7 else (drawn.choice(SECONDS),) * 2
-    functions: list[Function] = list(drawn.sample(_FUNCTIONS, drawn.randint(1, 3)))
+    columns = draw.sample(["path", "method", "status", "bytes", "agent", "referer", "session"], 3)
+    where = tuple(_condition(column, words, draw) for column in columns[: draw.randint(1, 3)])
+    keys = tuple(dict.fromkeys(draw.choices(_KEYS if top is None else _NEVER_NULL, k=draw.randint(1, 2))))
+    seconds, every = HOPPING if number % 8 == 7 else (draw.choice(SECONDS),) * 2
+    functions: list[Function] = list(draw.sample(_FUNCTIONS, draw.randint(1, 3)))
     if top is not None:  # what is ranked is never null
         others = [function for function in functions if function != "COUNT"]
         functions = ["COUNT", *others[:2]]
-    aggregates = tuple(_aggregate(at, function, drawn) for at, function in enumerate(functions))
+    aggregates = tuple(_aggregate(at, function, draw) for at, function in enumerate(functions))
     return Job(number, where, keys, aggregates, seconds, every, top)
 
 
-def _aggregate(at: int, function: Function, drawn: random.Random) -> Aggregate:
-    column = "*" if function == "COUNT" else drawn.choice(("bytes", "bytes", "status"))
+def _aggregate(at: int, function: Function, draw: random.Random) -> Aggregate:
+    column = "*" if function == "COUNT" else draw.choice(("bytes", "bytes", "status"))
     return Aggregate(function, column, f"a{at}")
 
 
-def _condition(column: str, words: Words, drawn: random.Random) -> Condition:
+def _condition(column: str, words: Words, draw: random.Random) -> Condition:
     """A condition that some events meet and some do not, mostly."""
     if column == "bytes":
-        low = drawn.randrange(300, 30_000)
+        low = draw.randrange(300, 30_000)
         among: list[tuple[Comparison, tuple[Value, ...]]] = [
             ("<", (low + 2_000,)),
             (">", (low,)),
-            ("BETWEEN", (low, low + drawn.randrange(1_000, 20_000))),
+            ("BETWEEN", (low, low + draw.randrange(1_000, 20_000))),
             ("<>", (low,)),
         ]
-        return Condition(column, *drawn.choice(among))
+        return Condition(column, *draw.choice(among))
     values: tuple[Value, ...] = getattr(words, column)
-    one = _likely(values, drawn)
-    several = tuple(dict.fromkeys(_likely(values, drawn) for _ in range(drawn.randint(2, 5))))
+    one = _likely(values, draw)
+    several = tuple(dict.fromkeys(_likely(values, draw) for _ in range(draw.randint(2, 5))))
     among = [("=", (one,)), ("<>", (one,)), ("IN", several)]
     if column == "status":
         among += [("<", (400,)), (">", (200,)), ("BETWEEN", (300, 404))]
     elif column == "session":  # one of a hundred thousand: rather many than one
-        among = [("LIKE", (str(one)[: drawn.randint(4, 6)],)), ("IN", several), ("<>", (one,))]
+        among = [("LIKE", (str(one)[: draw.randint(4, 6)],)), ("IN", several), ("<>", (one,))]
     elif column != "method":
-        among += [("LIKE", (_beginning(str(one), drawn),))]
-    return Condition(column, *drawn.choice(among))
+        among += [("LIKE", (_prefix(str(one), draw),))]
+    return Condition(column, *draw.choice(among))
 
 
-def _likely(values: Sequence[Value], drawn: random.Random) -> Value:
+def _likely(values: Sequence[Value], draw: random.Random) -> Value:
     """One of the values, the more likely the more frequent it is."""
-    return values[int(len(values) * drawn.random() ** 3)]
+    return values[int(len(values) * draw.random() ** 3)]
 
 
-def _beginning(text: str, drawn: random.Random) -> str:
-    """How a text begins; without what LIKE takes for more than itself."""
-    cut = text[: drawn.randint(1, max(1, len(text) - 1))]
+def _prefix(text: str, draw: random.Random) -> str:
+    """Return a prefix of a text without wildcards of LIKE."""
+    cut = text[: draw.randint(1, max(1, len(text) - 1))]
     return cut.split("_")[0].split("%")[0] or text[:1]
 
 

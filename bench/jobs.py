@@ -1,13 +1,13 @@
 """The jobs benchmark: what the state of aggregates costs, and many jobs at once on one click stream.
 
-Receives its size; hands findings, case by case, each case only after its answers agreed.
+A case yields its findings only after its results agreed.
 
 - `state`: compressed, buffered state beside a plain dictionary, with a million and ten million keys.
 - `template` and `arbitrary`: more and more jobs of a family (see `job_queries`). Throughput is events divided by the
   time until the slowest job has read them all. Plain PySpark runs each job as a query of its own, up to a time limit;
-  cut short, its throughput is what the slowest had read by then, and nothing is said of its answers.
+  cut short, its throughput is what the slowest had read by then, and its results are not compared.
 - `latency`: with many jobs on a live stream, the time from an ALTER to the first row that shows it, and from a
-  question to its answer.
+  request to its reply.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from functools import cache, partial
 from pathlib import Path
 
 from bench import jobs_reference as reference
-from bench.benchmark import Benchmark, Told
-from bench.dataset import Dataset, Parameters, materialised
+from bench.benchmark import Benchmark, ShowProgress
+from bench.dataset import Dataset, Parameters, make_dataset
 from bench.findings import Finding, Target
 from bench.job_queries import Family, jobs_of
 from bench.outcome import Answer, Outcome, agree
 from bench.state import BENCH, states
-from bench.worker import Task, performed
+from bench.worker import Task, run_task
 
 SPEED, PER_SECOND, MEMORY = "throughput", "events/s", "driver memory a job, kB"
 #: events a second of event time: what the stream would bring if it were live
@@ -42,7 +42,7 @@ class Size:
     peer_jobs: tuple[int, ...] = (1, 10, 50)
     peer_limit_seconds: float = 300
     alters: int = 100
-    asks: int = 2_000
+    requests: int = 2_000
     latency_jobs: int = 100
     runs: int = 1
 
@@ -55,7 +55,7 @@ QUICK = Size(
     peer_jobs=(1, 4),
     peer_limit_seconds=60,
     alters=10,
-    asks=200,
+    requests=200,
     latency_jobs=10,
 )
 
@@ -66,10 +66,10 @@ _ARBITRARY = {100: (100_000, None), 1_000: (20_000, 2.0)}
 class Jobs(Benchmark):
     """One run of the benchmark."""
 
-    def __init__(self, size: Size, root: Path, told: Told) -> None:
-        super().__init__(told)
+    def __init__(self, size: Size, root: Path, show_progress: ShowProgress) -> None:
+        super().__init__(show_progress)
         self._size = size
-        self._dataset = cache(partial(self._made, root))
+        self._dataset = cache(partial(self._make_dataset, root))
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
@@ -82,12 +82,12 @@ class Jobs(Benchmark):
 
     def state(self) -> Iterator[Finding]:
         """Bytes a key and inserts a second of Penstock's state and of dictionaries."""
-        return states(self._size.keys, self._size.runs, self._told)
+        return states(self._size.keys, self._size.runs, self._show_progress)
 
     def latency(self) -> Iterator[Finding]:
-        """How soon a changed job answers, and how long an answer takes to be had."""
+        """Measure how soon an altered job emits, and how long a request for a result takes."""
         size = self._size
-        self._told(f"latency: {size.alters} alters, {size.asks} questions")
+        self._show_progress(f"latency: {size.alters} alters, {size.requests} questions")
         task = Task(
             "penstock",
             "job latency",
@@ -95,13 +95,13 @@ class Jobs(Benchmark):
             family="arbitrary",
             jobs=size.latency_jobs,
             epochs=size.alters,
-            epoch_events=size.asks,
+            epoch_events=size.requests,
         )
-        altered, asked = performed(task)
+        alter, request = run_task(task)
         case = f"{size.latency_jobs} jobs"
         for name, samples, bounds in (
-            ("ALTER to its first row", altered.samples, (700, 1_500)),
-            ("answer to a question", asked.samples, (None, 10)),
+            ("ALTER to its first row", alter.samples, (700, 1_500)),
+            ("answer to a question", request.samples, (None, 10)),
         ):
             for share, bound in zip((0.5, 0.99), bounds, strict=True):
                 value = sorted(samples)[min(len(samples) - 1, int(share * len(samples)))]
@@ -113,38 +113,38 @@ class Jobs(Benchmark):
         """Throughput of each number of jobs: in one engine, and as so many queries of plain PySpark."""
         size = self._size
         warm, whole = self._dataset(size.warm_events), self._dataset(size.events)
-        self._told(f"{family}: reference")
+        self._show_progress(f"{family}: reference")
         jobs = jobs_of(family, max(*size.jobs, *size.peer_jobs), reference.words_of(whole))
-        right = reference.answers(jobs, whole)
-        ours = {}
+        expected = reference.answers(jobs, whole)
+        outcomes_by_count = {}
         for count in size.jobs:
-            ours[count] = self._runs("penstock", family, count, warm, whole, right)
-            yield from self._of_ours(family, count, ours[count])
-        least, most = min(ours), max(ours)
+            outcomes_by_count[count] = self._runs("penstock", family, count, warm, whole, expected)
+            yield from self._penstock_findings(family, count, outcomes_by_count[count])
+        least, most = min(outcomes_by_count), max(outcomes_by_count)
         if family == "template":
             shares = tuple(
                 many.events_per_second / one.events_per_second
-                for many, one in zip(ours[most], ours[least], strict=True)
+                for many, one in zip(outcomes_by_count[most], outcomes_by_count[least], strict=True)
             )
             metric = f"throughput over {least} job"
             yield Finding(BENCH, f"template, {most} jobs", "penstock", metric, "times", shares, Target(0.5))
-        grown = tuple(
+        memory_growth = tuple(
             (many.stages[MEMORY] * most - one.stages[MEMORY] * least) / (most - least)
-            for many, one in zip(ours[most], ours[least], strict=True)
+            for many, one in zip(outcomes_by_count[most], outcomes_by_count[least], strict=True)
         )
         bound = Target(100, "at most")
-        yield Finding(BENCH, f"{family}, {most} jobs", "penstock", MEMORY, "kB", grown, bound)
+        yield Finding(BENCH, f"{family}, {most} jobs", "penstock", MEMORY, "kB", memory_growth, bound)
         for count in size.peer_jobs:
-            outcomes = self._runs("pyspark", family, count, warm, whole, right)
-            yield from told(f"{family}, {count} jobs", "pyspark, a query each", outcomes)
+            outcomes = self._runs("pyspark", family, count, warm, whole, expected)
+            yield from run_findings(f"{family}, {count} jobs", "pyspark, a query each", outcomes)
 
     def _runs(
-        self, engine: str, family: Family, count: int, warm: Dataset, whole: Dataset, right: Answer
+        self, engine: str, family: Family, count: int, warm: Dataset, whole: Dataset, expected: Answer
     ) -> list[Outcome]:
         """The runs of so many jobs on an engine, their answers right."""
         outcomes = []
         for number in range(self._size.runs):
-            self._told(f"{family}: {engine}, {count} jobs, run {number + 1} of {self._size.runs}")
+            self._show_progress(f"{family}: {engine}, {count} jobs, run {number + 1} of {self._size.runs}")
             task = Task(
                 engine,
                 "jobs",
@@ -153,34 +153,34 @@ class Jobs(Benchmark):
                 jobs=count,
                 limit_seconds=self._size.peer_limit_seconds,
             )
-            outcome = performed(task)[-1]
+            outcome = run_task(task)[-1]
             if outcome.stages["jobs done"] == count:
-                agree(f"{count} jobs of {family}", engine, outcome.answer, right[:count])
+                agree(f"{count} jobs of {family}", engine, outcome.answer, expected[:count])
             outcomes.append(outcome)
         self.stages[f"{family}, {count} jobs, {engine}"] = outcomes[-1].stages
         return outcomes
 
-    def _of_ours(self, family: Family, count: int, outcomes: list[Outcome]) -> Iterator[Finding]:
+    def _penstock_findings(self, family: Family, count: int, outcomes: list[Outcome]) -> Iterator[Finding]:
         case, (events, seconds) = f"{family}, {count} jobs", (None, None)
         if family == "arbitrary":
             events, seconds = _ARBITRARY.get(count, (None, None))
         speeds = tuple(outcome.events_per_second for outcome in outcomes)
         target = None if events is None else Target(events)
         yield Finding(BENCH, case, "penstock", SPEED, PER_SECOND, speeds)
-        # the end of a log closes every window, as no stream that goes on does
+        # the end of a log closes every window, which never happens on a live stream
         lasting = tuple(outcome.stages["lasting"] for outcome in outcomes)
         yield Finding(BENCH, case, "penstock", "throughput but for the end", PER_SECOND, lasting, target)
         longest = tuple(max(outcome.samples) / 1000 for outcome in outcomes)
         target = None if seconds is None else Target(seconds, "at most")
         yield Finding(BENCH, case, "penstock", "longest epoch", "s", longest, target)
 
-    def _made(self, root: Path, events: int) -> Dataset:
-        self._told(f"{events:,} log lines")
-        return materialised(Parameters(events, rate=RATE), root)
+    def _make_dataset(self, root: Path, events: int) -> Dataset:
+        self._show_progress(f"{events:,} log lines")
+        return make_dataset(Parameters(events, rate=RATE), root)
 
 
-def told(case: str, engine: str, outcomes: list[Outcome]) -> Iterator[Finding]:
-    """What is told of some jobs' runs."""
+def run_findings(case: str, engine: str, outcomes: list[Outcome]) -> Iterator[Finding]:
+    """Return the findings of some jobs' runs."""
     speeds = tuple(outcome.events_per_second for outcome in outcomes)
     yield Finding(BENCH, case, engine, SPEED, PER_SECOND, speeds)
     read = tuple(outcome.stages["share read"] for outcome in outcomes)

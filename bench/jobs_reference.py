@@ -1,6 +1,6 @@
-"""The right answers of jobs, by plain batch code that shares nothing with the engines: Polars over the whole files.
+"""The expected results of jobs, by plain batch code that shares nothing with the engines: Polars over the whole files.
 
-Receives jobs and a data set; hands the rows that every engine must give, and the words that jobs are made of.
+Also the words of a data set that jobs are made of.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _SECOND = 1_000_000
 
 
 def answers(jobs: Sequence[Job], dataset: Dataset) -> Answer:
-    """The right answer of each job, in the form in which they are compared."""
+    """Return the expected result of each job, in the form in which they are compared."""
     events = clicks(dataset)
     return [answer(job, rows(job, events)) for job in jobs]
 
 
 def words_of(dataset: Dataset) -> Words:
-    """The values that occur in a data set, the most frequent first, equally frequent ones by themselves."""
+    """Return the values that occur in a data set, the most frequent first, equally frequent ones in their own order."""
     events = clicks(dataset)
 
     def values(column: str) -> tuple[str | int, ...]:
@@ -55,27 +55,27 @@ def clicks(dataset: Dataset) -> pl.DataFrame:
 
 
 def rows(job: Job, events: pl.DataFrame) -> pl.DataFrame:
-    """The rows that answer a job: each event once under every window that holds it."""
+    """Return the result of a job, with each event once under every window that holds it."""
     every = job.every * _SECOND
     windows = range(job.seconds // job.every)
-    met = events.lazy().filter(_met(condition) for condition in job.where)
-    placed = pl.concat(
+    matching = events.lazy().filter(_condition(condition) for condition in job.where)
+    windowed = pl.concat(
         [
-            met.with_columns(((pl.col("time") // every - earlier) * every).alias("window_start"))
+            matching.with_columns(((pl.col("time") // every - earlier) * every).alias("window_start"))
             for earlier in windows
         ]
     )
-    told = placed.group_by("window_start", *job.keys).agg(_aggregated(one) for one in job.aggregates)
+    grouped = windowed.group_by("window_start", *job.keys).agg(_aggregate(one) for one in job.aggregates)
     if job.top is not None:
         first = job.aggregates[0].name
-        ordered = told.sort(
+        ordered = grouped.sort(
             "window_start", first, *job.keys, descending=[False, True, *(False for _ in job.keys)]
         )
-        told = ordered.group_by("window_start", maintain_order=True).head(job.top)
-    return told.select("window_start", *job.keys, *(one.name for one in job.aggregates)).collect()
+        grouped = ordered.group_by("window_start", maintain_order=True).head(job.top)
+    return grouped.select("window_start", *job.keys, *(one.name for one in job.aggregates)).collect()
 
 
-def _met(condition: Condition) -> pl.Expr:
+def _condition(condition: Condition) -> pl.Expr:
     column, value = pl.col(condition.column), condition.values[0]
     match condition.comparison:
         case "==" | "=":
@@ -94,20 +94,20 @@ def _met(condition: Condition) -> pl.Expr:
             return column.str.starts_with(str(value))
 
 
-def _aggregated(aggregate: Aggregate) -> pl.Expr:
+def _aggregate(aggregate: Aggregate) -> pl.Expr:
     column = pl.col(aggregate.column) if aggregate.column != "*" else pl.lit(0)
     match aggregate.function:
         case "COUNT":
-            made = pl.len()
+            expression = pl.len()
         case "SUM":
-            made = column.sum()
+            expression = column.sum()
         case "AVG":
-            made = column.mean()
+            expression = column.mean()
         case "MIN":
-            made = column.min()
+            expression = column.min()
         case "MAX":
-            made = column.max()
-    return made.alias(aggregate.name)
+            expression = column.max()
+    return expression.alias(aggregate.name)
 
 
 def _unless_dash(name: str) -> pl.Expr:

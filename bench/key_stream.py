@@ -1,9 +1,9 @@
-"""A stream of pages and bytes with as many different pages as one likes: what fills a state.
+"""A stream of pages and bytes with any number of different pages, which fills a state.
 
-Receives the number of keys and a seed; hands batches of events, the same in every process.
+The batches of events depend on the number of keys and the seed alone.
 
 Pages are drawn evenly: a batch has hardly a page twice, so that nothing is gained by reducing it first, which is the
-worst a state can meet. With three events a key 95 of 100 keys occur.
+worst case for a state. With three events a key 95 of 100 keys occur.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 from penstock.logs.draw import below, draws, mixed
 
 PAGE, BYTES = "page", "bytes"
-_SHELVES = ("garden", "kitchen", "books", "toys", "music", "outdoor", "tools", "sale")
+_CATEGORIES = ("garden", "kitchen", "books", "toys", "music", "outdoor", "tools", "sale")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class KeyStream:
     def _batch(self, first: int, count: int) -> pl.DataFrame:
         draw = draws(self.seed, 0, first, count)
         number = below(draw, self.keys)
-        shelf = pl.Series(_SHELVES).gather(pl.Series(number % len(_SHELVES)))
+        category = pl.Series(_CATEGORIES).gather(pl.Series(number % len(_CATEGORIES)))
         columns = pl.DataFrame(
-            {"shelf": shelf, "number": number, BYTES: 300 + below(mixed(draw + np.uint64(1)), 40_000)}
+            {"shelf": category, "number": number, BYTES: 300 + below(mixed(draw + np.uint64(1)), 40_000)}
         )
         return columns.select(pl.format("/products/{}/{}", "shelf", "number").alias(PAGE), BYTES)

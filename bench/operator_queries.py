@@ -1,8 +1,8 @@
-"""The questions of the operator benchmark, and the form in which their answers are compared.
+"""The queries of the operator benchmark, and the form in which their results are compared.
 
-Receives the rows an engine gave; hands a short answer, the same for the same rows in whatever order they came.
+A result is compared by a short summary that does not depend on the order of its rows.
 
-The questions are those of the StreamCloud experiments, with two things made plain. Windows go by the time of
+The queries are those of the StreamCloud experiments, with two things made explicit. Windows go by the time of
 emission, as there; the starts of two joined calls must be as near as well. Of two calls that overlap, one starts
 during the other, whichever it is: the printed condition repeats a name where it must have meant the other call.
 
@@ -67,25 +67,28 @@ def answer(query: Query, rows: pl.DataFrame) -> Answer:
     match query.operator:
         case "map":
             rows = rows.filter(pl.col("src") != int(CLOSING_CALLER))
-            when, mixed, figure = pl.lit(0), _mixed("src", "duration"), pl.col("duration").sum()
+            when, mixed, figure = pl.lit(0), _mix_columns("src", "duration"), pl.col("duration").sum()
         case "aggregate":
             thousandths = (pl.col("avg_duration") * 1000).round().cast(pl.Int64).alias("thousandths")
             rows = rows.with_columns(thousandths)
-            mixed = _mixed("district", "count", "thousandths")
+            mixed = _mix_columns("district", "count", "thousandths")
             when, figure = pl.col("window_start") // _SECOND, pl.col("count").sum()
         case "join":
-            mixed, figure = _mixed("src", "start", "start_right"), pl.col("km").sum().round().cast(pl.Int64)
+            mixed, figure = (
+                _mix_columns("src", "start", "start_right"),
+                pl.col("km").sum().round().cast(pl.Int64),
+            )
             when = pl.col("start") // _MINUTE * 60
         case "product":
-            mixed = _mixed("src", "dst", "start", "src_right", "dst_right", "start_right")
+            mixed = _mix_columns("src", "dst", "start", "src_right", "dst_right", "start_right")
             when, figure = pl.col("start") // _MINUTE * 60, pl.lit(0)
-    told = rows.group_by(when.alias("when")).agg(
+    summary = rows.group_by(when.alias("when")).agg(
         pl.len().alias("rows"), mixed.sum().alias("sum"), figure.alias("figure")
     )
-    return [list(row) for row in told.sort("when").iter_rows()]
+    return [list(row) for row in summary.sort("when").iter_rows()]
 
 
-def _mixed(*columns: str) -> pl.Expr:
+def _mix_columns(*columns: str) -> pl.Expr:
     """One number from several, different when one of them is."""
     number = pl.lit(0, pl.Int64)
     for column in columns:

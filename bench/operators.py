@@ -1,13 +1,13 @@
 """The operator benchmark: single operators on call records, Penstock and plain PySpark side by side.
 
-Receives its size; hands findings, case by case, each case only after all its answers agreed.
+A case yields its findings only after all its results agreed.
 
 It is the experiment by which StreamCloud shows the scalability of its operators: map, aggregate, join and
 cartesian product, on more and more cores and with growing windows. Two cases are about Penstock alone: what it costs
 that a call is in many overlapping windows, and what the three orders cost.
 
-How it measures is what `bench.clicks` says. A process takes one engine on so many cores (`local[n]`) and
-first answers the questions on a small data set, which is thrown away. Questions of one case that differ in their
+It measures as `bench.clicks` describes. A process takes one engine on so many cores (`local[n]`) and
+first runs the queries on a small data set, whose results are discarded. Queries of one case that differ in their
 parameters share a process, and every other run takes them in reverse, so that none is always the warmest.
 """
 
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Literal
 
 from bench import operators_reference as reference
-from bench.benchmark import Benchmark, Told
+from bench.benchmark import Benchmark, ShowProgress
 from bench.call_data import CallParameters
-from bench.dataset import Dataset, materialised
+from bench.dataset import Dataset, make_dataset
 from bench.findings import Finding, Target, ratio
 from bench.operator_queries import Order, Query, answer
 from bench.outcome import Answer, Outcome, agree
-from bench.worker import Task, performed
+from bench.worker import Task, run_task
 
 BENCH = "operators"
 SPEED, PER_SECOND = "throughput", "events/s"
@@ -101,19 +101,21 @@ Measured = dict[Trial, list[Outcome]]
 class Operators(Benchmark):
     """One run of the benchmark, of the cases in `wanted`."""
 
-    def __init__(self, size: Size, root: Path, told: Told, wanted: Collection[str] = CASES) -> None:
-        super().__init__(told)
+    def __init__(
+        self, size: Size, root: Path, show_progress: ShowProgress, wanted: Collection[str] = CASES
+    ) -> None:
+        super().__init__(show_progress)
         self._size, self._wanted = size, wanted
-        self._dataset = cache(partial(self._made, root))
-        self._right = cache(self._answered)
-        self._comparisons = cache(self._counted)
+        self._dataset = cache(partial(self._make_dataset, root))
+        self._right = cache(self._expected_answer)
+        self._comparisons = cache(self._count_comparisons)
         self._done: dict[str, Measured] = {}
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
         return {
-            "aggregate": partial(self._compared, "aggregate", Target(1_000_000), Target(3)),
-            "map": partial(self._compared, "map", None, None),
+            "aggregate": partial(self._compare_engines, "aggregate", Target(1_000_000), Target(3)),
+            "map": partial(self._compare_engines, "map", None, None),
             "join": self.join,
             "product": self.product,
             "windows": self.windows,
@@ -121,28 +123,30 @@ class Operators(Benchmark):
         }
 
     def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured here and why, a line each."""
+        """Say what is not measured here and why, a line each."""
         if "product" not in wanted:
             return []
         return [
             "product: no peer, since Spark refuses a join of two streams without an equality "
-            "(a test shows what it says)"
+            "(a test shows its message)"
         ]
 
     # -- cases -----------------------------------------------------------------------------------
 
     def join(self) -> Iterator[Finding]:
         """The distance of two calls of a caller, with growing windows."""
-        yield from self._compared("join", Target(200_000), Target(3))
+        yield from self._compare_engines("join", Target(200_000), Target(3))
         for trial in self._trials("join")["windows"]:
-            yield self._speed(f"join within {trial.query.seconds} s", trial, self._measured("join"))
+            yield self._speed(f"join within {trial.query.seconds} s", trial, self._measure_case("join"))
 
     def product(self) -> Iterator[Finding]:
         """Calls that share a number and overlap, looked for among all pairs of a window."""
-        measured = self._measured("product")
+        measured = self._measure_case("product")
         for trial in [*self._trials("product")["compared"], *self._trials("product")["windows"]]:
             most = trial.cores == self._most
-            case = f"product within {trial.query.seconds} s" + ("" if most else f", {_cored(trial.cores)}")
+            case = f"product within {trial.query.seconds} s" + (
+                "" if most else f", {_count_cores(trial.cores)}"
+            )
             pairs = self._comparisons(trial.query.seconds, trial.data)
             speeds = tuple(pairs / outcome.seconds for outcome in measured[trial])
             target = Target(200_000_000) if most else None
@@ -152,7 +156,7 @@ class Operators(Benchmark):
 
     def windows(self) -> Iterator[Finding]:
         """The aggregate with a call in more and more overlapping windows: what it costs."""
-        measured = self._measured("windows")
+        measured = self._measure_case("windows")
         for trials in self._trials("windows").values():
             for trial in trials:
                 costs = tuple(_cost(outcome) for outcome in measured[trial])
@@ -168,13 +172,13 @@ class Operators(Benchmark):
 
     def order(self) -> Iterator[Finding]:
         """The same count by caller with its calls in no order, by epochs and in strict order."""
-        measured = self._measured("order")
-        found = {}
+        measured = self._measure_case("order")
+        findings_by_order = {}
         for trial in self._trials("order")["orders"]:
-            found[trial.query.order] = self._speed(f"order: {trial.query.order}", trial, measured)
-            yield found[trial.query.order]
+            findings_by_order[trial.query.order] = self._speed(f"order: {trial.query.order}", trial, measured)
+            yield findings_by_order[trial.query.order]
         for order in ("epoch", "strict"):
-            shares = ratio(SPEED, found[order], found["none"]).runs
+            shares = ratio(SPEED, findings_by_order[order], findings_by_order["none"]).runs
             yield Finding(BENCH, f"order: {order}", "penstock", "throughput over no order", "times", shares)
 
     # -- what is tried ---------------------------------------------------------------------------
@@ -229,7 +233,7 @@ class Operators(Benchmark):
 
     # -- measuring -------------------------------------------------------------------------------
 
-    def _measured(self, case: Case) -> Measured:
+    def _measure_case(self, case: Case) -> Measured:
         """The outcomes of a case, all answers right; measured now unless that is done."""
         together = [name for name in CASES if name in self._wanted] if self._size.together else [case]
         what = case if len(together) == 1 else "all cases"
@@ -240,7 +244,7 @@ class Operators(Benchmark):
             if trial.engine == "penstock" and trial.cores == self._most:
                 last = measured[trial][-1]
                 whole = {"epoch to epoch": last.seconds, "epochs": float(last.epochs)}
-                self.stages[_spelled(trial.query)] = {**last.stages, **whole}
+                self.stages[_name_query(trial.query)] = {**last.stages, **whole}
         return measured
 
     def _measure(self, what: str, trials: Sequence[Trial]) -> Measured:
@@ -250,11 +254,11 @@ class Operators(Benchmark):
         for number in range(self._size.runs):
             for (engine, fewer), group in groupby(by_process, key=_process):
                 run = f"run {number + 1} of {self._size.runs}"
-                self._told(f"{what}: {engine} on {_cored(-fewer)}, {run}")
+                self._show_progress(f"{what}: {engine} on {_count_cores(-fewer)}, {run}")
                 sharing = list(group)[:: -1 if number % 2 else 1]
                 for trial, outcome in zip(sharing, self._outcomes(sharing), strict=True):
                     right = self._right(replace(trial.query, order="epoch"), trial.data)
-                    agree(_spelled(trial.query), trial.engine, outcome.answer, right)
+                    agree(_name_query(trial.query), trial.engine, outcome.answer, right)
                     measured[trial].append(outcome)
         return measured
 
@@ -265,31 +269,31 @@ class Operators(Benchmark):
         steps = warm + [(trial.query, self._dataset(trial.data)) for trial in trials]
         queries, datasets = zip(*steps, strict=True)
         task = Task(trials[0].engine, BENCH, datasets, queries=queries, cores=trials[0].cores)
-        return performed(task)[len(warm) :]
+        return run_task(task)[len(warm) :]
 
     def _warm(self, query: Query) -> CallParameters:
         if query.operator == "product":
             return self._product_calls(self._size.warm_product_events)
         return CallParameters(self._size.warm_events)
 
-    def _made(self, root: Path, data: CallParameters) -> Dataset:
-        return materialised(data, root)
+    def _make_dataset(self, root: Path, data: CallParameters) -> Dataset:
+        return make_dataset(data, root)
 
-    def _answered(self, query: Query, data: CallParameters) -> Answer:
+    def _expected_answer(self, query: Query, data: CallParameters) -> Answer:
         return answer(query, reference.rows(query, self._dataset(data)))
 
-    def _counted(self, seconds: int, data: CallParameters) -> int:
+    def _count_comparisons(self, seconds: int, data: CallParameters) -> int:
         return reference.comparisons(self._dataset(data), seconds)
 
     # -- findings --------------------------------------------------------------------------------
 
-    def _compared(self, case: Case, target: Target | None, times: Target | None) -> Iterator[Finding]:
+    def _compare_engines(self, case: Case, target: Target | None, times: Target | None) -> Iterator[Finding]:
         """Both engines on all numbers of cores; targets are for the most cores."""
-        measured = self._measured(case)
+        measured = self._measure_case(case)
         trials = self._trials(case)["compared"]
         for ours, theirs in zip(trials[::2], trials[1::2], strict=True):
             most = ours.cores == self._most
-            name = case if most else f"{case}, {_cored(ours.cores)}"
+            name = case if most else f"{case}, {_count_cores(ours.cores)}"
             mine = self._speed(name, ours, measured, target if most else None)
             other = self._speed(name, theirs, measured)
             yield from (mine, other, ratio(SPEED, mine, other, times if most else None))
@@ -303,7 +307,7 @@ class Operators(Benchmark):
             if alone != ours:
                 pairs = zip(measured[alone], measured[ours], strict=True)
                 times = tuple(one.seconds / many.seconds for one, many in pairs)
-                metric = f"{_cored(ours.cores)} over {alone.cores}"
+                metric = f"{_count_cores(ours.cores)} over {alone.cores}"
                 yield Finding(BENCH, case, ours.engine, metric, "times", times)
 
     def _speed(self, case: str, trial: Trial, measured: Measured, target: Target | None = None) -> Finding:
@@ -319,11 +323,11 @@ def _cost(outcome: Outcome) -> float:
     return 1e6 * outcome.seconds / outcome.events
 
 
-def _cored(cores: int) -> str:
+def _count_cores(cores: int) -> str:
     return f"{cores} core" if cores == 1 else f"{cores} cores"
 
 
-def _spelled(query: Query) -> str:
+def _name_query(query: Query) -> str:
     match query.operator:
         case "aggregate":
             return f"aggregate, {query.windows} windows"

@@ -1,6 +1,6 @@
-"""The right answers of the operator benchmark, by plain batch code that shares nothing with the engines.
+"""The expected results of the operator benchmark, by plain batch code that shares nothing with the engines.
 
-Receives a data set; hands the rows that every engine must give, and how many pairs a product has to compare.
+Also how many pairs a product has to compare.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEXTS = {"src": pl.String, "dst": pl.String, "lat": pl.Float64, "lon": pl.Float
 
 
 def rows(query: Query, dataset: Dataset) -> pl.DataFrame:
-    """The rows that answer a question; times are microseconds since 1970."""
+    """Return the result of a query; times are microseconds since 1970."""
     calls = _calls(dataset)
     match query.operator:
         case "map":
@@ -50,7 +50,7 @@ def _duration() -> pl.Expr:
 
 
 def _aggregate(calls: pl.LazyFrame, query: Query) -> pl.DataFrame:
-    """Sums by stretches of the advance; a stretch is in as many windows as the question says."""
+    """Sums by stretches of the advance; a stretch is in as many windows as the query says."""
     advance = query.advance_seconds * _SECOND
     stretch = (pl.col("ts") // advance).alias("stretch")
     parts = calls.group_by(stretch, "district").agg(

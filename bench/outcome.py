@@ -1,6 +1,6 @@
-"""What one run of one engine says: its answer, and how long it took for how much.
+"""The outcome of one run of one engine: its result, and how long it took for how much.
 
-Receives the figures of a run in its own process; hands them to the benchmark as JSON.
+The process of the run writes it as JSON for the benchmark.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Outcome:
         return self.events / self.seconds
 
 
-def written(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Put the outcomes of a process where the benchmark looks for them."""
+def write_outcomes(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write the outcomes of a process for the benchmark."""
     path.write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
 
 
-def read(path: Path) -> list[Outcome]:
-    """The outcomes that a process has written."""
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Read the outcomes that a process has written."""
     return [Outcome(**facts) for facts in json.loads(path.read_text())]
 
 
@@ -59,21 +59,21 @@ class EpochClock:
 
     def __init__(self) -> None:
         self.epochs = 0
-        self._began = self._ended = math.nan
+        self._started_at = self._ended_at = math.nan
 
     @property
     def seconds(self) -> float:
-        return self._ended - self._began
+        return self._ended_at - self._started_at
 
     def on_phase(self, phase: str) -> None:
         """Workers have loaded what they need once it is `running`."""
         if phase == "running":
-            self._began = time.perf_counter()
+            self._started_at = time.perf_counter()
 
     def watch(self, _: object) -> None:
-        """An epoch is over: its manifest is in place."""
+        """An epoch has ended: its manifest is in place."""
         self.epochs += 1
-        self._ended = time.perf_counter()
+        self._ended_at = time.perf_counter()
 
 
 def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
@@ -81,22 +81,23 @@ def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
 
     Reports of triggers that ran no batch (Spark sends them when it is idle) do not count.
     """
-    ran = [report for report in progress if "addBatch" in report["durationMs"]]
-    began = [datetime.fromisoformat(report["timestamp"]).timestamp() for report in ran]
-    ended = [
-        at + report["durationMs"]["triggerExecution"] / 1000 for at, report in zip(began, ran, strict=True)
+    batches = [report for report in progress if "addBatch" in report["durationMs"]]
+    starts = [datetime.fromisoformat(report["timestamp"]).timestamp() for report in batches]
+    ends = [
+        at + report["durationMs"]["triggerExecution"] / 1000
+        for at, report in zip(starts, batches, strict=True)
     ]
-    return max(ended) - min(began), len(ran)
+    return max(ends) - min(starts), len(batches)
 
 
 def agree(what: str, engine: str, answer: Answer, right: Answer) -> None:
     """Refuse an answer that is not the right one."""
     if answer == right:
         return
-    here = [row for row in answer if row not in right]
-    there = [row for row in right if row not in answer]
+    unexpected = [row for row in answer if row not in right]
+    missing = [row for row in right if row not in answer]
     raise InternalError(
         "BENCH_DISAGREES",
         f"the answer of {engine} for {what} is wrong",
-        detail=f"{len(answer)} rows, {len(right)} expected; not expected: {here[:3]}; missing: {there[:3]}.",
+        detail=f"{len(answer)} rows, {len(right)} expected; not expected: {unexpected[:3]}; missing: {missing[:3]}.",
     )

@@ -1,6 +1,6 @@
 """Penstock's side of the jobs benchmark: many jobs in one engine.
 
-Receives jobs and data sets; hands outcomes.
+The jobs run over each data set in turn.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import polars as pl
 from bench.dataset import Dataset
 from bench.job_queries import STREAM, Job, answer
 from bench.outcome import Outcome
-from bench.penstock_runs import clicks, drained, files_of, started
+from bench.penstock_runs import clicks, files_of, run_to_end, start_session
 from bench.processes import memory_bytes
 from penstock.catalogue.program import Program
 from penstock.epoch.runner import EpochReport
 from penstock.settings import Settings
 
-#: the longest epoch there may be, in seconds, in which many jobs still answer soon
+#: the longest epoch there may be, in seconds, with which many jobs still emit soon
 EPOCH_SECONDS = 1.5
 #: what the first epoch takes: with a thousand jobs it must not be much
 FIRST_BYTES = 2_000_000
@@ -30,7 +30,7 @@ FIRST_BYTES = 2_000_000
 
 def runs(jobs: Sequence[Job], datasets: Sequence[Dataset], cores: int | None, place: Path) -> list[Outcome]:
     """The jobs over each data set in turn, in one session; the first ones warm it up for the last."""
-    spark = started("local[*]" if cores is None else f"local[{cores}]")
+    spark = start_session("local[*]" if cores is None else f"local[{cores}]")
     return [_run(jobs, dataset, spark, place / str(number)) for number, dataset in enumerate(datasets)]
 
 
@@ -49,7 +49,7 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
     lengths: list[float] = []
     sizes: list[int] = []
     ends: list[float] = []
-    told: dict[str, list[pl.DataFrame]] = defaultdict(list)
+    rows_by_job: dict[str, list[pl.DataFrame]] = defaultdict(list)
 
     def watch(report: EpochReport) -> None:
         if not memory:
@@ -58,9 +58,9 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
         sizes.append(report.events)
         ends.append(time.perf_counter())
         for name, rows in report.rows.items():
-            told[name].append(rows)
+            rows_by_job[name].append(rows)
 
-    done = drained(program, dataset, settings, spark, watch)
+    done = run_to_end(program, dataset, settings, spark, watch)
     # from the end of the first epoch to the end of the last but one that reads
     last = max(number for number, size in enumerate(sizes) if size)
     lasting = sum(sizes[1:last]) / (ends[last - 1] - ends[0]) if last > 1 else done.events / done.seconds
@@ -68,7 +68,7 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
         done.events,
         done.seconds,
         done.epochs,
-        [_answered(job, told[name_of(job)]) for job in jobs],
+        [_summarise(job, rows_by_job[name_of(job)]) for job in jobs],
         samples=[length * 1000 for length in lengths],
         stages={
             **done.stages,
@@ -91,5 +91,5 @@ def name_of(job: Job) -> str:
     return f"job_{job.number}"
 
 
-def _answered(job: Job, found: Sequence[pl.DataFrame]) -> list[Any]:
+def _summarise(job: Job, found: Sequence[pl.DataFrame]) -> list[Any]:
     return answer(job, pl.concat(found)) if found else [job.number, 0, 0]

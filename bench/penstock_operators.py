@@ -1,7 +1,7 @@
 """The operators in Penstock: each question as a user would write it, its rows into Parquet files.
 
-Receives questions and data sets; hands outcomes. Settings are the defaults, apart from the end (stop when all is
-read) and, for products, from a first epoch of a size that fits their cost; the rate control goes on from it.
+Settings are the defaults, apart from the end (stop when all is
+read) and, for products, from a first epoch of a size that fits their cost; the rate control continues from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from polars import col
 from bench.dataset import Dataset
 from bench.operator_queries import EARTH_KM, LATENESS_SECONDS, TOP, Query, answer
 from bench.outcome import Answer, Outcome
-from bench.penstock_runs import drained, files_of, started
+from bench.penstock_runs import files_of, run_to_end, start_session
 from penstock.decode import call_lines
 from penstock.logs.contract import Log
 from penstock.operators.functions import avg, count
@@ -32,13 +32,13 @@ def runs(
 ) -> list[Outcome]:
     """Each question over its data set in turn, in one session; the first ones warm it up for the later."""
     master = f"local[{cores or '*'}]"
-    spark = started(master)
+    spark = start_session(master)
     outcomes = []
     for number, (query, dataset) in enumerate(zip(queries, datasets, strict=True)):
-        here, results = place / str(number), place / str(number) / "results"
-        settings = Settings(state=here / "state", drain=True, master=master)
-        told = operator_app(query, files_of(dataset), results)
-        outcomes.append(drained(told, dataset, settings, spark).outcome(_answered(query, results)))
+        folder, results = place / str(number), place / str(number) / "results"
+        settings = Settings(state=folder / "state", drain=True, master=master)
+        application = operator_app(query, files_of(dataset), results)
+        outcomes.append(run_to_end(application, dataset, settings, spark).outcome(_summarise(query, results)))
     return outcomes
 
 
@@ -48,7 +48,7 @@ def operator_app(query: Query, log: Log, results: Path) -> App:
 
 
 def rows(query: Query, log: Log) -> Stream:
-    """The rows that answer a question."""
+    """Build the stream of a query's result."""
     calls = stream("calls", log, call_lines(), time="ts", lateness=f"{LATENESS_SECONDS}s")
     duration = (col("end") - col("start")).dt.total_seconds()
     size = f"{query.seconds}s"
@@ -71,7 +71,7 @@ def rows(query: Query, log: Log) -> Stream:
             return by_caller.window(size).count().top(TOP, changes_only=False)
 
 
-def _answered(query: Query, results: Path) -> Answer:
+def _summarise(query: Query, results: Path) -> Answer:
     return answer(query, parquet(results).read())
 
 
@@ -90,8 +90,8 @@ def kilometres() -> pl.Expr:
 
 def _starts_near(query: Query) -> pl.Expr:
     """The right call starts after the left one, but not by more than the window; so each pair comes once."""
-    apart = col("start_right") - col("start")
-    return (apart > timedelta(0)) & (apart <= timedelta(seconds=query.seconds))
+    distance = col("start_right") - col("start")
+    return (distance > timedelta(0)) & (distance <= timedelta(seconds=query.seconds))
 
 
 def _share_a_number() -> pl.Expr:

@@ -1,6 +1,6 @@
 """Penstock's side of the benchmark: the two queries, and epochs of 1,000 events.
 
-Receives data sets; hands outcomes. Settings are the defaults, apart from the end: stop when all is read.
+Settings are the defaults, apart from the end: stop when all is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def clicks(log: Log) -> Stream:
 
 
 def patterns_app(log: Log, results: Path) -> App:
-    """The last three pages of each session, counted; the ten most frequent, told every 30 s of event time."""
+    """The last three pages of each session, counted; the ten most frequent, emitted every 30 s of event time."""
     last = clicks(log).key_by("session").last(3, "path").map(pattern=col("path").list.join(" > "))
     top = last.key_by("pattern").running(f"{WINDOW_SECONDS}s").count().top(TOP)
     return app("patterns", output("top", top, parquet(results)))
@@ -59,13 +59,13 @@ APPS = {"patterns": patterns_app, "windows": windows_app}
 
 def runs(case: str, datasets: list[Dataset], place: Path) -> list[Outcome]:
     """The case over each data set in turn, in one session; the first ones warm it up for the last."""
-    spark = started()
+    spark = start_session()
     outcomes = []
     for number, dataset in enumerate(datasets):
-        here, results = place / str(number), place / str(number) / "results"
-        settings = Settings(state=here / "state", drain=True)
-        told = APPS[case](files_of(dataset), results)
-        outcomes.append(drained(told, dataset, settings, spark).outcome(answer(case, results)))
+        folder, results = place / str(number), place / str(number) / "results"
+        settings = Settings(state=folder / "state", drain=True)
+        application = APPS[case](files_of(dataset), results)
+        outcomes.append(run_to_end(application, dataset, settings, spark).outcome(answer(case, results)))
     return outcomes
 
 
@@ -88,14 +88,14 @@ def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
         ends.append(time.perf_counter())
         inside.append(report.seconds)
 
-    Engine(patterns_app(log, place / "results"), settings, started()).run(watch)
+    Engine(patterns_app(log, place / "results"), settings, start_session()).run(watch)
     ends, inside = ends[warm : warm + measured + 1], inside[warm : warm + measured + 1]
     gaps = [(after - before) * 1000 for before, after in itertools.pairwise(ends)]
     stages = {"inside Penstock": sum(inside[1:]) / len(gaps)}
     return Outcome(events * len(gaps), ends[-1] - ends[0], len(gaps), samples=gaps, stages=stages)
 
 
-def started(master: str = Settings.master) -> SparkSession:
+def start_session(master: str = Settings.master) -> SparkSession:
     """The session that the engine would start for itself."""
     return session(Settings(master=master))
 
@@ -106,7 +106,7 @@ def files_of(dataset: Dataset) -> FileLog:
 
 
 @dataclass(frozen=True)
-class Drained:
+class CompletedRun:
     """An engine's run over all there was: `stages` are seconds summed over tasks."""
 
     events: int
@@ -118,13 +118,13 @@ class Drained:
         return Outcome(self.events, self.seconds, self.epochs, answer, stages=self.stages)
 
 
-def drained(
+def run_to_end(
     program: App | Program,
     dataset: Dataset,
     settings: Settings,
     spark: SparkSession,
     watch: Callable[[EpochReport], None] = lambda _: None,
-) -> Drained:
+) -> CompletedRun:
     """Run until all of a data set is read, and refuse a run that did not take all of it."""
     clock = EpochClock()
     stages: dict[str, float] = defaultdict(float)
@@ -141,13 +141,13 @@ def drained(
             "BENCH_EVENTS_LOST",
             f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
         )
-    return Drained(done.events, clock.seconds, clock.epochs, dict(stages))
+    return CompletedRun(done.events, clock.seconds, clock.epochs, dict(stages))
 
 
 def answer(case: str, results: Path) -> Answer:
     """What the sink holds, in the form in which answers are compared."""
     rows = parquet(results).read()
-    if case == "patterns":  # the last answer told is the final one
+    if case == "patterns":  # the last result emitted is the final one
         last = rows.filter(rows["as_of"] == rows["as_of"].max()).sort("rank")
         return [list(row) for row in last.select("rank", "pattern", "count").iter_rows()]
     found = rows.sort("window_start", "rank").select("window_start", "rank", "path", "count").iter_rows()

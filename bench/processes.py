@@ -1,6 +1,6 @@
 """The processes of a benchmark: how they are started, measured, found and ended.
 
-Receives processes and their ids; returns the variables to start one with, its figures, and whatever is below it.
+Also the environment to start one with, its CPU and memory, and its descendants.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def memory_bytes(pid: int | Literal["self"] = "self", what: Memory = "VmRSS") ->
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{what}:"):
             return int(line.split()[1]) * 1024
-    raise InternalError("BENCH_FAILED", f"the process {pid} is gone, or its system does not tell its memory")
+    raise InternalError(
+        "BENCH_FAILED", f"the process {pid} is gone, or its system does not report its memory"
+    )
 
 
 def descendants(root: int, *, session: bool = False) -> list[int]:

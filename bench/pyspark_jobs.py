@@ -1,7 +1,7 @@
 """Many jobs in plain PySpark: each is a streaming query of its own, all of them in one session.
 
-Receives jobs, data sets and a time limit; hands outcomes. Windows are Structured Streaming's own, with watermarks;
-native functions from the line to the window, and Arrow from there to Python, which keeps what is told.
+Windows are Structured Streaming's own, with watermarks;
+native functions from the line to the window, and Arrow from there to Python, which keeps what is emitted.
 
 Spark has no way to let queries share their reading: each lists, reads and splits all files for itself. What a competent
 user can do is done: fair scheduling, so that no query waits for all others, and only the columns a job needs.
@@ -55,9 +55,9 @@ def _run(
     spark: SparkSession, jobs: Sequence[Job], dataset: Dataset, limit_seconds: float, place: Path
 ) -> Outcome:
     """All jobs at once until each has read all files, or the time is up; then `events` is what the slowest has read."""
-    told: dict[int, list[pl.DataFrame]] = {job.number: [] for job in jobs}
+    frames: dict[int, list[pl.DataFrame]] = {job.number: [] for job in jobs}
     deadline = time.monotonic() + limit_seconds
-    queries = [_started(spark, job, dataset, told[job.number], place / str(job.number)) for job in jobs]
+    queries = [_start_query(spark, job, dataset, frames[job.number], place / str(job.number)) for job in jobs]
     for query in queries:
         while query.isActive and time.monotonic() < deadline:
             query.awaitTermination(max(1, round(deadline - time.monotonic())))
@@ -67,19 +67,19 @@ def _run(
         thread.start()
     for thread in stopping:
         thread.join()
-    return outcome(jobs, dataset, [query.recentProgress for query in queries], told, bool(late))
+    return outcome(jobs, dataset, [query.recentProgress for query in queries], frames, bool(late))
 
 
 def outcome(
     jobs: Sequence[Job],
     dataset: Dataset,
     progress: Sequence[Sequence[Any]],
-    told: dict[int, list[pl.DataFrame]],
+    frames: dict[int, list[pl.DataFrame]],
     cut_short: bool,
 ) -> Outcome:
-    """What came of it by the queries' own reports: from the first one's first trigger to the last one's last.
+    """Return the outcome by the queries' own reports: from the first one's first trigger to the last one's last.
 
-    `stages` says how many jobs were done and which share of all reading; answers are told only if all were.
+    `stages` says how many jobs were done and which share of all reading; there are results only if all were.
     """
     read = [sum(report["numInputRows"] for report in reports) for reports in progress]
     whole = dataset.events + 1  # and the closing line
@@ -87,35 +87,37 @@ def outcome(
         raise InternalError(
             "BENCH_EVENTS_LOST", f"PySpark took {min(read)} of {whole} events, {len(jobs)} jobs"
         )
-    ran = [report for reports in progress for report in reports if "addBatch" in report["durationMs"]]
-    if not ran:
+    batches = [report for reports in progress for report in reports if "addBatch" in report["durationMs"]]
+    if not batches:
         raise InternalError("BENCH_FAILED", f"no trigger of {len(jobs)} jobs has ended within the time limit")
-    seconds, epochs = span_seconds(ran)
+    seconds, epochs = span_seconds(batches)
     stages = {
         "jobs": float(len(jobs)),
         "jobs done": float(sum(events == whole for events in read)),
         "share read": sum(read) / (whole * len(jobs)),
     }
-    answers = [] if cut_short else [answer(job, _together(told[job.number], job)) for job in jobs]
+    answers = [] if cut_short else [answer(job, _concatenate(frames[job.number], job)) for job in jobs]
     return Outcome(min(dataset.events, *read), seconds, epochs, answers, stages=stages)
 
 
-def _started(spark: SparkSession, job: Job, dataset: Dataset, told: list[pl.DataFrame], place: Path) -> Any:
+def _start_query(
+    spark: SparkSession, job: Job, dataset: Dataset, frames: list[pl.DataFrame], place: Path
+) -> Any:
     def each(closed: DataFrame, _: int) -> None:
-        found = pl.from_arrow(_ranked(closed, job).toArrow())
-        assert isinstance(found, pl.DataFrame)
-        told.append(found)
+        frame = pl.from_arrow(_ranked(closed, job).toArrow())
+        assert isinstance(frame, pl.DataFrame)
+        frames.append(frame)
 
     writer = _rows(spark, job, dataset).writeStream.foreachBatch(each).outputMode("append")
     return writer.option("checkpointLocation", str(place)).trigger(availableNow=True).start()
 
 
 def _rows(spark: SparkSession, job: Job, dataset: Dataset) -> DataFrame:
-    """The job as a streaming query; what it tells once a window is closed."""
+    """The job as a streaming query; what it emits once a window is closed."""
     events = _clicks(lines(spark, dataset, _ROTATIONS), job.columns).withWatermark("time", _LATENESS)
-    met = events.where(f"({job.where_sql()}) OR time >= {_CLOSING}")
+    matching = events.where(f"({job.where_sql()}) OR time >= {_CLOSING}")
     window = F.window("time", f"{job.seconds} seconds", f"{job.every} seconds")
-    counted = met.groupBy(window, *job.keys).agg(*map(_aggregated, job.aggregates))
+    counted = matching.groupBy(window, *job.keys).agg(*map(_aggregate, job.aggregates))
     start = F.unix_micros("window.start").alias("window_start")
     return counted.select(start, *job.keys, *(aggregate.name for aggregate in job.aggregates))
 
@@ -143,16 +145,16 @@ def _clicks(text: DataFrame, columns: Sequence[str]) -> DataFrame:
         "agent": F.nullif(q[5], F.lit("-")),
         "session": F.substring(q[7], len("session=") + 1, 100),
     }
-    wanted = [known[name].alias(name) for name in columns]
-    return quoted.select(F.to_timestamp(stamp, _FORMAT).alias("time"), *wanted)
+    selected = [known[name].alias(name) for name in columns]
+    return quoted.select(F.to_timestamp(stamp, _FORMAT).alias("time"), *selected)
 
 
-def _aggregated(aggregate: Aggregate) -> Column:
+def _aggregate(aggregate: Aggregate) -> Column:
     return F.expr(f"{aggregate.function}({aggregate.column})").alias(aggregate.name)
 
 
-def _together(frames: list[pl.DataFrame], job: Job) -> pl.DataFrame:
-    """What was told in all triggers; without any, no rows."""
+def _concatenate(frames: list[pl.DataFrame], job: Job) -> pl.DataFrame:
+    """Concatenate what all triggers emitted; without any, no rows."""
     if frames:
         return pl.concat(frames)
     names = ("window_start", *job.keys, *(aggregate.name for aggregate in job.aggregates))

@@ -1,6 +1,6 @@
 """The operators in plain PySpark: native functions from the line to the Parquet file, no Python on the way.
 
-Receives questions and data sets; hands outcomes. Windows and joins are Structured Streaming's own, with watermarks.
+Windows and joins are Structured Streaming's own, with watermarks.
 
 There is no product here: Spark refuses a join of two streams without an equality (`refused_product` shows it).
 This benchmark's own predicate could be rewritten by hand, each call once under either of its numbers, into an equality
@@ -24,7 +24,7 @@ from bench.call_data import TIMES
 from bench.dataset import Dataset
 from bench.operator_queries import EARTH_KM, LATENESS_SECONDS, Query, answer
 from bench.outcome import Outcome
-from bench.pyspark_session import peer_session, written_out
+from bench.pyspark_session import peer_session, write_parquet
 from penstock.errors import InternalError
 
 #: rotations a trigger takes: half a million calls, where Spark is at its best
@@ -46,14 +46,14 @@ def runs(
 
 
 def refused_product(spark: SparkSession, dataset: Dataset, place: Path) -> str:
-    """What Spark says to a product of the stream with itself."""
-    left, right = _calls(spark, dataset), _beside(_calls(spark, dataset))
+    """Return the error of Spark for a product of the stream with itself."""
+    left, right = _calls(spark, dataset), _right_side(_calls(spark, dataset))
     same = " or ".join(f"{a} = {b}_right" for a in ("src", "dst") for b in ("src", "dst"))
     pairs = left.withWatermark("ts", _LATENESS).join(
         right.withWatermark("ts_right", _LATENESS), F.expr(f"({same}) and {_near(10)}")
     )
     try:
-        written_out(pairs, dataset, place, sides=2)
+        write_parquet(pairs, dataset, place, sides=2)
     except StreamingQueryException as refusal:
         return str(refusal)
     raise InternalError("BENCH_DISAGREES", "Spark has learned products of streams; measure them")
@@ -61,9 +61,9 @@ def refused_product(spark: SparkSession, dataset: Dataset, place: Path) -> str:
 
 def _run(spark: SparkSession, query: Query, dataset: Dataset, place: Path) -> Outcome:
     sides = 2 if query.operator == "join" else 1
-    seconds, epochs, results = written_out(_rows(spark, query, dataset), dataset, place, sides)
-    found = pl.read_parquet(results / "*.parquet")
-    return Outcome(dataset.events, seconds, epochs, answer(query, found))
+    seconds, epochs, results = write_parquet(_rows(spark, query, dataset), dataset, place, sides)
+    rows = pl.read_parquet(results / "*.parquet")
+    return Outcome(dataset.events, seconds, epochs, answer(query, rows))
 
 
 def _rows(spark: SparkSession, query: Query, dataset: Dataset) -> DataFrame:
@@ -76,12 +76,12 @@ def _rows(spark: SparkSession, query: Query, dataset: Dataset) -> DataFrame:
             size, advance = f"{query.seconds} seconds", f"{query.advance_seconds} seconds"
             timed = calls.select("district", "ts", duration).withWatermark("ts", _LATENESS)
             windows = timed.groupBy(F.window("ts", size, advance), "district")
-            told = windows.agg(F.count("*").alias("count"), F.avg("duration").alias("avg_duration"))
+            aggregated = windows.agg(F.count("*").alias("count"), F.avg("duration").alias("avg_duration"))
             start = F.col("window.start").alias("window_start")
-            return told.select(start, "district", "count", "avg_duration")
+            return aggregated.select(start, "district", "count", "avg_duration")
         case "join":
             needed = ("src", "start", "lat", "lon", "ts")
-            left, right = calls.select(*needed), _beside(_calls(spark, dataset).select(*needed))
+            left, right = calls.select(*needed), _right_side(_calls(spark, dataset).select(*needed))
             order = f"start < start_right and start_right <= start + interval {query.seconds} seconds"
             pairs = left.withWatermark("ts", _LATENESS).join(
                 right.withWatermark("ts_right", _LATENESS),
@@ -98,14 +98,14 @@ def _calls(spark: SparkSession, dataset: Dataset) -> DataFrame:
     return read.withColumns({name: F.timestamp_micros(name) for name in TIMES})
 
 
-def _beside(calls: DataFrame) -> DataFrame:
+def _right_side(calls: DataFrame) -> DataFrame:
     """The right side of a join."""
     return calls.select(*(F.col(name).alias(f"{name}_right") for name in calls.columns))
 
 
 def _near(seconds: int) -> str:
-    apart = f"interval {seconds} seconds"
-    return f"ts_right >= ts - {apart} and ts_right <= ts + {apart}"
+    distance = f"interval {seconds} seconds"
+    return f"ts_right >= ts - {distance} and ts_right <= ts + {distance}"
 
 
 def _kilometres() -> Column:

@@ -1,8 +1,8 @@
 """Click patterns in plain PySpark: the last pages of each session kept by `transformWithState`, in both forms.
 
-Receives data sets; hands outcomes.
+Both forms run over the same data sets.
 
-In the peers' favour, and said here because it is less than Penstock does: all servers rotate at the same
+In the peers' favour, since it is less than Penstock does: all servers rotate at the same
 instants and a trigger takes whole rotations, so it is enough to sort a session's events inside a trigger; nothing
 waits for the watermark. The counts of the patterns are kept by the driver, not in checkpointed state.
 """
@@ -21,7 +21,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from bench.dataset import Dataset
 from bench.outcome import Answer, Outcome
-from bench.pyspark_session import ROCKSDB, drained, lines, parsed, peer_session
+from bench.pyspark_session import ROCKSDB, lines, parse_lines, peer_session, run_to_end
 from bench.reference import TOP
 
 #: rotations a trigger takes: 300,000 events; the more events a session has in a trigger, the better for the peer
@@ -32,7 +32,7 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     # the place of a line in its file is needed for a total order; Spark has it, but refuses it in streams
     "spark.sql.streaming.unsupportedOperationCheck": "false",
-    # a file must not be cut, or places in it would begin anew
+    # a file must not be cut, or positions in it would start again
     "spark.sql.files.openCostInBytes": str(64 << 20),
 }
 
@@ -54,7 +54,9 @@ def patterns(spark: SparkSession, form: str, dataset: Dataset, checkpoint: Path)
     server = F.substring_index(F.substring_index(name, "-p", -1), ".", 1).cast("long")
     place = (server * (1 << 40) + F.monotonically_increasing_id() % (1 << 33)).alias("place")
     text = lines(spark, dataset, _ROTATIONS).select("value", place)
-    events = parsed(text, "place").select("session", F.unix_timestamp("time").alias("time"), "place", "path")
+    events = parse_lines(text, "place").select(
+        "session", F.unix_timestamp("time").alias("time"), "place", "path"
+    )
     by_session = events.groupBy("session")
     if form == "transformWithState":
         found = by_session.transformWithState(LastPages(), "pattern string", "Append", "None")
@@ -70,7 +72,7 @@ def patterns(spark: SparkSession, form: str, dataset: Dataset, checkpoint: Path)
         best = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:TOP]
         return [[rank, pattern, count] for rank, (pattern, count) in enumerate(best, 1)]
 
-    return drained(found, each, answer, dataset, checkpoint)
+    return run_to_end(found, each, answer, dataset, checkpoint)
 
 
 class LastPages(StatefulProcessor):

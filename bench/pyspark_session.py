@@ -1,6 +1,6 @@
 """The peers' Spark: the settings a competent user would choose on one machine, and the fastest native parse.
 
-Receives a data set; hands a streaming frame of its events, and runs a streaming query over it to the end.
+Also a streaming frame of a data set's events, and a streaming query that runs over it to the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
 
 
 def peer_session(further: dict[str, str] | None = None, cores: int | None = None) -> SparkSession:
-    """A session of plain PySpark on so many cores, on all of this machine unless said."""
+    """A session of plain PySpark on so many cores, by default on all of this machine."""
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -60,7 +60,7 @@ def lines(spark: SparkSession, dataset: Dataset, rotations: int) -> DataFrame:
     return reader.text(str(dataset.rotated))
 
 
-def parsed(text: DataFrame, *further: str) -> DataFrame:
+def parse_lines(text: DataFrame, *further: str) -> DataFrame:
     """The events' `time`, `path` and `session`, by native functions only, and further columns of `text`.
 
     Splitting at the quotes took half the time of a regular expression, and no longer than substrings.
@@ -75,7 +75,7 @@ def parsed(text: DataFrame, *further: str) -> DataFrame:
     )
 
 
-def drained(
+def run_to_end(
     rows: DataFrame,
     each: Callable[[DataFrame, int], None],
     answer: Callable[[], Answer],
@@ -83,21 +83,21 @@ def drained(
     checkpoint: Path,
 ) -> Outcome:
     """Run a streaming query until all files are read, with the same clock as Penstock's runs."""
-    seconds, epochs = _timed(rows.writeStream.foreachBatch(each), dataset, checkpoint)
+    seconds, epochs = _time_query(rows.writeStream.foreachBatch(each), dataset, checkpoint)
     return Outcome(dataset.events, seconds, epochs, answer())
 
 
-def written_out(rows: DataFrame, dataset: Dataset, place: Path, sides: int = 1) -> tuple[float, int, Path]:
+def write_parquet(rows: DataFrame, dataset: Dataset, place: Path, sides: int = 1) -> tuple[float, int, Path]:
     """Run a streaming query into Parquet files until all files are read: seconds, epochs and where they are.
 
     `sides`: how many times the query reads the data set.
     """
     results = place / "results"
     writer = rows.writeStream.format("parquet").option("path", str(results))
-    return *_timed(writer, dataset, place / "checkpoint", sides), results
+    return *_time_query(writer, dataset, place / "checkpoint", sides), results
 
 
-def _timed(writer: Any, dataset: Dataset, checkpoint: Path, sides: int = 1) -> tuple[float, int]:
+def _time_query(writer: Any, dataset: Dataset, checkpoint: Path, sides: int = 1) -> tuple[float, int]:
     appending = writer.outputMode("append").option("checkpointLocation", str(checkpoint))
     query = appending.trigger(availableNow=True).start()
     query.awaitTermination()

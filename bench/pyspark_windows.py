@@ -1,6 +1,6 @@
 """Window counts in plain PySpark: native functions from the line to the count, no Python on the way.
 
-Receives data sets; hands outcomes. Windows close by the watermark (append mode) and are ranked as they close.
+Windows close by the watermark (append mode) and are ranked as they close.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from bench.dataset import Dataset
 from bench.outcome import Answer, Outcome
-from bench.pyspark_session import drained, lines, parsed, peer_session
+from bench.pyspark_session import lines, parse_lines, peer_session, run_to_end
 from bench.reference import TOP, WINDOW_SECONDS
 
 #: rotations a trigger takes: half a million events, where Spark is at its best
@@ -27,14 +27,14 @@ def runs(datasets: list[Dataset], place: Path) -> list[Outcome]:
 
 def window_counts(spark: SparkSession, dataset: Dataset, checkpoint: Path) -> Outcome:
     """One run over a data set."""
-    events = parsed(lines(spark, dataset, _ROTATIONS)).withWatermark("time", "2 seconds")
+    events = parse_lines(lines(spark, dataset, _ROTATIONS)).withWatermark("time", "2 seconds")
     counts = events.groupBy(F.window("time", f"{WINDOW_SECONDS} seconds"), "path").count()
     best_first = Window.partitionBy("window").orderBy(F.desc("count"), "path")
-    told: Answer = []
+    results: Answer = []
 
     def each(closed: DataFrame, _: int) -> None:
         ranked = closed.withColumn("rank", F.row_number().over(best_first)).where(F.col("rank") <= TOP)
         start = F.unix_timestamp("window.start")
-        told.extend(list(row) for row in ranked.select(start, "rank", "path", "count").collect())
+        results.extend(list(row) for row in ranked.select(start, "rank", "path", "count").collect())
 
-    return drained(counts, each, lambda: sorted(told), dataset, checkpoint)
+    return run_to_end(counts, each, lambda: sorted(results), dataset, checkpoint)

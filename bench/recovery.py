@@ -1,12 +1,12 @@
-"""The recovery benchmark: real units of real engines on Spark, their primary killed; the gap seen at the sink.
+"""The recovery benchmark: real units of engines on Spark whose leader is killed; the gap that the sink sees.
 
-Receives sizes; hands findings, scheme by scheme.
+It yields findings scheme by scheme.
 
 Cases:
-- one for each scheme: the primary is killed with SIGKILL again and again while events come at a steady rate. The gap is
+- one for each scheme: the leader is killed with SIGKILL repeatedly while events come at a steady rate. The gap is
   the longest time without a result, from the last one before the kill on; beside it until the failure was detected,
   and what the unit's controller had estimated before the kill.
-- `controller`: the controller picks the scheme while the load comes and goes and the primary is killed.
+- `controller`: the controller picks the scheme while the load changes and the leader is killed.
 - `overhead`: what epoch records, manifests and leases cost in throughput, against an engine without them.
 """
 
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import recovery_controlled, recovery_cost
-from bench.benchmark import Benchmark, Told
+from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding, Target, ratio
 from bench.recovery_load import VISITOR_BYTES
 from bench.recovery_unit import Kill, LoadedUnit, folder
@@ -61,8 +61,8 @@ QUICK = Size(5.0, 1_000.0, 1, 5.0, 300_000, 1, 10.0)
 class Recovery(Benchmark):
     """The cases of the benchmark."""
 
-    def __init__(self, size: Size, told: Told) -> None:
-        super().__init__(told)
+    def __init__(self, size: Size, show_progress: ShowProgress) -> None:
+        super().__init__(show_progress)
         self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
@@ -71,43 +71,45 @@ class Recovery(Benchmark):
         return {**of_schemes, CONTROLLER: self.controller, OVERHEAD: self.overhead}
 
     def left_out(self, wanted: Collection[str]) -> list[str]:
-        """Machines: all engines run on this one."""
+        """Say that all engines run on this machine."""
         return ["engines on several machines are not measured: all run on this one"]
 
     # -- cases -----------------------------------------------------------------------------------
 
     def scheme(self, scheme: Scheme) -> Iterator[Finding]:
-        """One scheme: at rest, then killed."""
+        """Measure one scheme: at rest, then with kills."""
         with self._unit(str(scheme), "--scheme", scheme) as unit:
-            unit.settle(scheme)
+            unit.switch_scheme(scheme)
             state_bytes = unit.state_bytes
-            self._told(f"{scheme}: nothing fails")
-            used, between = unit.used(self._size.calm_seconds)
+            self._show_progress(f"{scheme}: nothing fails")
+            usage, gaps_between = unit.measure_usage_of(self._size.calm_seconds)
             kills = []
             for number in range(self._size.kills):
-                unit.settle(scheme)
-                self._told(f"{scheme}: kill {number + 1} of {self._size.kills}")
+                unit.switch_scheme(scheme)
+                self._show_progress(f"{scheme}: kill {number + 1} of {self._size.kills}")
                 kills.append(unit.kill(scheme))
-        yield from self._of_kills(scheme, kills)
-        yield self._finding(scheme, "usual time between results", "s", *between)
+        yield from self._kill_findings(scheme, kills)
+        yield self._finding(scheme, "usual time between results", "s", *gaps_between)
         yield self._finding(scheme, "state", "MB", state_bytes / 1e6)
-        for name, one in used.items():
-            yield from self._of_use(scheme, name, one)
+        for name, one in usage.items():
+            yield from self._use_findings(scheme, name, one)
 
     def controller(self) -> Iterator[Finding]:
-        """The controller, over a trace of loads with kills."""
+        """Measure the controller over a trace of loads with kills."""
         threshold = f"{recovery_controlled.THRESHOLD_SECONDS:g}s"
         with self._unit(CONTROLLER, "--recovery-time", threshold, "--checkpoint-every", "auto") as unit:
-            yield from recovery_controlled.steered(unit, self._size.rate, self._size.step_seconds, self._told)
+            yield from recovery_controlled.follow_trace(
+                unit, self._size.rate, self._size.step_seconds, self._show_progress
+            )
 
     def overhead(self) -> Iterator[Finding]:
-        """With records, manifests and a lease, and without."""
+        """Measure throughput with records, manifests and a lease, and without."""
         rates: dict[str, list[float]] = {name: [] for name in recovery_cost.KINDS}
-        with folder() as place:
-            files = recovery_cost.written(Path(place), self._size.overhead_events)
+        with folder() as root:
+            files = recovery_cost.write_files(Path(root), self._size.overhead_events)
             for run in range(self._size.runs):
                 for name in recovery_cost.KINDS:
-                    self._told(f"{name}, run {run + 1} of {self._size.runs}")
+                    self._show_progress(f"{name}, run {run + 1} of {self._size.runs}")
                     rates[name].append(recovery_cost.rate(name, files, self._size.master))
         bare, whole = (
             Finding(BENCH, OVERHEAD, name, "throughput", "events/s", tuple(values))
@@ -120,25 +122,25 @@ class Recovery(Benchmark):
     # -- what they share -------------------------------------------------------------------------
 
     @contextmanager
-    def _unit(self, case: str, *asked: str) -> Iterator[LoadedUnit]:
-        with folder() as place:
-            self._told(f"{case}: starting a unit, filling its state")
+    def _unit(self, case: str, *options: str) -> Iterator[LoadedUnit]:
+        with folder() as root:
+            self._show_progress(f"{case}: starting a unit, filling its state")
             unit = LoadedUnit(
-                Path(place),
-                asked,
+                Path(root),
+                options,
                 visitors=int(self._size.state_megabytes * 1e6 / VISITOR_BYTES),
                 rate=self._size.rate,
                 master=self._size.master,
-                told=self._told,
+                show_progress=self._show_progress,
             )
             try:
-                unit.feeder.go()
+                unit.feeder.start()
                 unit.results(1)
                 yield unit
             finally:
                 unit.close()
 
-    def _of_kills(self, scheme: Scheme, kills: list[Kill]) -> Iterator[Finding]:
+    def _kill_findings(self, scheme: Scheme, kills: list[Kill]) -> Iterator[Finding]:
         gaps = [kill.gap for kill in kills]
         one_epoch = Target(_ONE_EPOCH, "at most") if scheme is Scheme.active_replication else None
         yield self._finding(scheme, "gap", "s", *gaps, target=one_epoch)
@@ -161,11 +163,11 @@ class Recovery(Benchmark):
             target=Target(_LEAST_ESTIMATE),
         )
 
-    def _of_use(self, scheme: Scheme, name: str, used: ProcessUsage) -> Iterator[Finding]:
+    def _use_findings(self, scheme: Scheme, name: str, usage: ProcessUsage) -> Iterator[Finding]:
         seconds = self._size.calm_seconds
-        yield self._finding(scheme, "CPU while nothing fails", "cores", used.cpu_seconds / seconds, of=name)
-        yield self._finding(scheme, "memory", "MB", used.memory_bytes / 1e6, of=name)
-        yield self._finding(scheme, "written", "kB/s", used.written_bytes / 1e3 / seconds, of=name)
+        yield self._finding(scheme, "CPU while nothing fails", "cores", usage.cpu_seconds / seconds, of=name)
+        yield self._finding(scheme, "memory", "MB", usage.memory_bytes / 1e6, of=name)
+        yield self._finding(scheme, "written", "kB/s", usage.written_bytes / 1e3 / seconds, of=name)
 
     def _finding(
         self,

@@ -1,9 +1,9 @@
-"""The controller on a real unit: a load that comes and goes, kills at random, and what the user's threshold cost.
+"""The controller on a real unit: a changing load, kills at random, and what the user's threshold cost.
 
-Receives a unit that the controller steers; hands the gaps at the sink, and the cost of what was in force beside that
+It measures the gaps at the sink, and the cost of the scheme in force beside that
 of constant active replication in the same instants.
 
-A kill comes at a random moment of each step of the trace, but not before the secondary that the scheme asks for stands:
+A kill comes at a random moment of each step of the trace, but not before the follower that the scheme needs is ready:
 that two engines are lost at once is more than any scheme of two engines makes up for.
 """
 
@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.benchmark import Told
+from bench.benchmark import ShowProgress
 from bench.findings import Finding, Target
 from bench.recovery_unit import Kill, LoadedUnit
 from penstock.errors import ExternalError
@@ -35,13 +35,13 @@ _MOST_COST = 0.6
 
 
 class Ledger(threading.Thread):
-    """Looks again and again at what is in force and what it costs. To be closed."""
+    """Samples the scheme in force and its cost on a thread; close it at the end."""
 
     def __init__(self, unit: LoadedUnit) -> None:
         super().__init__(daemon=True)
-        self._unit, self._over = unit, threading.Event()
-        #: looks by the scheme in force
-        self.looks: Counter[Scheme] = Counter()
+        self._unit, self._stop = unit, threading.Event()
+        #: samples by the scheme in force
+        self.samples: Counter[Scheme] = Counter()
         #: and by the epochs from one durable manifest to the next
         self.intervals: Counter[int] = Counter()
         #: what was in force took, and what active replication would have taken then
@@ -53,13 +53,13 @@ class Ledger(threading.Thread):
         self._seen: dict[int, float] = {}
 
     def run(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
+        while not self._stop.wait(_LOOK_SECONDS):
             try:
                 record, controller = self._unit.unit.record(), self._unit.unit.controller()
                 pids = self._unit.pids()
             except ExternalError:
                 continue
-            self.looks[record.scheme] += 1
+            self.samples[record.scheme] += 1
             self.intervals[record.checkpoint_every] += 1
             self.uses.append(in_force(controller, record.scheme, record.checkpoint_every))
             for part, pid in pids.items():
@@ -70,7 +70,7 @@ class Ledger(threading.Thread):
                     self._seen[pid] = used.cpu_seconds
 
     def close(self) -> None:
-        self._over.set()
+        self._stop.set()
         self.join()
 
     def means(self) -> tuple[Use, Use]:
@@ -99,30 +99,30 @@ def _mean(uses: Sequence[Use]) -> Use:
     return Use(*(statistics.fmean(column) for column in zip(*uses, strict=True)))
 
 
-def steered(
+def follow_trace(
     unit: LoadedUnit,
     rate: float,
     step_seconds: float,
-    told: Told,
+    show_progress: ShowProgress,
     *,
     trace: Sequence[float] = TRACE,
     seed: int = 1,
 ) -> Iterator[Finding]:
-    """Carry a unit through the trace."""
+    """Take a unit through the trace."""
     draw, kills, schemes = random.Random(seed), list[Kill](), list[Scheme]()
-    unit.stand()
+    unit.wait_until_ready()
     ledger = Ledger(unit)
     ledger.start()
     try:
         for number, times in enumerate(trace, 1):
             unit.feeder.rate = times * rate
             until = time.monotonic() + step_seconds
-            told(f"controller: step {number} of {len(trace)}, {times * rate:,.0f} events a second")
+            show_progress(f"controller: step {number} of {len(trace)}, {times * rate:,.0f} events a second")
             time.sleep(draw.uniform(0.3, 0.8) * step_seconds)
-            unit.stand()
+            unit.wait_until_ready()
             schemes.append(unit.unit.record().scheme)
             kills.append(unit.kill(schemes[-1]))
-            told(f"controller: killed under {schemes[-1]}, a gap of {kills[-1].gap:.2f} s")
+            show_progress(f"controller: killed under {schemes[-1]}, a gap of {kills[-1].gap:.2f} s")
             time.sleep(max(until - time.monotonic(), 0.0))
     finally:
         ledger.close()
@@ -130,9 +130,9 @@ def steered(
     longest = max(kill.gap for kill in kills)
     yield _finding("longest gap", "s", longest, target=Target(THRESHOLD_SECONDS, "at most"))
     yield _finding("estimate", "s", *(kill.estimated for kill in kills))
-    for scheme, looks in ledger.looks.most_common():
-        yield _finding("share of the time", "of 1", looks / ledger.looks.total(), of=str(scheme))
-    epochs = sum(every * looks for every, looks in ledger.intervals.items()) / ledger.intervals.total()
+    for scheme, samples in ledger.samples.most_common():
+        yield _finding("share of the time", "of 1", samples / ledger.samples.total(), of=str(scheme))
+    epochs = sum(every * samples for every, samples in ledger.intervals.items()) / ledger.intervals.total()
     yield _finding("epochs between durable manifests, in the mean", "epochs", epochs)
     for scheme, count in Counter(schemes).items():
         yield _finding("kills", "times", count, of=str(scheme))

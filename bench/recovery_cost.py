@@ -1,7 +1,7 @@
 """What epoch records, manifests and a lease cost: one engine with all of them, one that keeps them in memory only.
 
-Receives files; hands events a second. Runs are written by both: they are the state, whoever records epochs. The bare
-engine could not go on after a crash, and is for comparing only.
+Both write runs, which are the state. The bare
+engine could not continue after a crash, and is for comparison only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.recovery_load import Feeder, query
-from bench.worker import apart
+from bench.worker import run_module
 from penstock.engine.engine import Engine
 from penstock.epoch.runner import EpochReport
 from penstock.settings import Settings
@@ -59,46 +59,46 @@ class _MemoryManifests(ManifestStore):
         return []
 
 
-def written(place: Path, events: int) -> Path:
+def write_files(folder: Path, events: int) -> Path:
     """Files of so many events."""
-    Feeder(place / "in", events, 0.0).close()
-    return place / "in"
+    Feeder(folder / "in", events, 0.0).close()
+    return folder / "in"
 
 
 def rate(kind: str, files: Path, master: str) -> float:
     """Events a second, from the first epoch to the last, in a process of its own."""
-    place = files.parent / "run"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    apart("bench.recovery_cost", [kind, str(files), master, str(place)], kind, place)
-    return float(json.loads((place / "rate.json").read_text()))
+    folder = files.parent / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    run_module("bench.recovery_cost", [kind, str(files), master, str(folder)], kind, folder)
+    return float(json.loads((folder / "rate.json").read_text()))
 
 
-def main(kind: str, files: Path, master: str, place: Path) -> None:
+def main(kind: str, files: Path, master: str, folder: Path) -> None:
     """In the process: read all, and write how fast that was."""
     settings = Settings(
-        state=place / "state",
+        state=folder / "state",
         master=master,
         drain=True,
         first_epoch_units=_EPOCH_BYTES,
         most_epoch_units=_EPOCH_BYTES,
     )
-    app = query(str(files), str(place / "out"))
-    seen: list[tuple[int, float]] = []
+    app = query(str(files), str(folder / "out"))
+    epochs: list[tuple[int, float]] = []
 
     def watch(report: EpochReport) -> None:
-        seen.append((report.events, report.committed_at))
+        epochs.append((report.events, report.committed_at))
 
     if kind == "recorded":
-        settings = replace(settings, coordination=str(place / "coordination"))
+        settings = replace(settings, coordination=str(folder / "coordination"))
     engine = Engine(app, settings)
     if kind == "bare":
         state = engine.state = engine.role.state = StateDirectory(settings.state)
         state.records, state.manifests = _MemoryRecords(state), _MemoryManifests(state)
     engine.run(watch)
     # the first epoch loads what later ones find loaded
-    events = sum(count for count, _ in seen[1:])
-    (place / "rate.json").write_text(json.dumps(events / (seen[-1][1] - seen[0][1])))
+    events = sum(count for count, _ in epochs[1:])
+    (folder / "rate.json").write_text(json.dumps(events / (epochs[-1][1] - epochs[0][1])))
 
 
 if __name__ == "__main__":

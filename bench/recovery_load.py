@@ -1,6 +1,6 @@
 """The load of the recovery benchmark: a query with a state of some size, its files, and a feeder that appends to them.
 
-The query keeps the last two pages of every visitor and tells those who come to one page in twenty, so that every epoch
+The query keeps the last two pages of every visitor and emits those who come to one page in twenty, so that every epoch
 has results. The files first hold a visit of each visitor, which makes the state; then visits come at a steady rate.
 """
 
@@ -35,8 +35,8 @@ def query(folder: str, out: str) -> ps.App:
         "visits", ps.files(f"{folder}/*.log"), decoder, time="time", lateness="100ms", idle_after=None
     )
     walks = visits.key_by("visitor").last(2, "page")
-    told = walks.select("visitor", page=col("page").list.last()).filter(col("page") == _page(0))
-    return ps.app("recovery", ps.output("told", told, ps.jsonl(out)))
+    emitted = walks.select("visitor", page=col("page").list.last()).filter(col("page") == _page(0))
+    return ps.app("recovery", ps.output("told", emitted, ps.jsonl(out)))
 
 
 def write_app(file: Path, folder: Path, out: Path) -> None:
@@ -45,7 +45,7 @@ def write_app(file: Path, folder: Path, out: Path) -> None:
 
 
 class Feeder:
-    """Appends visits to two files at a rate. To be closed."""
+    """Appends visits to two files at a rate; close it at the end."""
 
     def __init__(self, folder: Path, visitors: int, rate: float, seed: int = 1) -> None:
         self._files = [folder / f"part{number}.log" for number in range(2)]
@@ -53,29 +53,29 @@ class Feeder:
         #: visits a second; may be changed
         self.rate = rate
         self._draw = np.random.default_rng(seed)
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
         folder.mkdir(parents=True)
         every = np.arange(visitors)
         for file, part in zip(self._files, (every[::2], every[1::2]), strict=True):
             self._append(file, part, _FILLING_SECONDS)
 
-    def go(self) -> None:
-        """Begin with the rate."""
+    def start(self) -> None:
+        """Start to append at the rate."""
         self._thread.start()
 
     def close(self) -> None:
-        self._over.set()
+        self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _feed(self) -> None:
-        since, owed = time.monotonic(), 0.0
-        while not self._over.wait(_BEAT_SECONDS):
+        since, pending = time.monotonic(), 0.0
+        while not self._stop.wait(_BEAT_SECONDS):
             now = time.monotonic()
-            owed += (now - since) * self.rate
-            since, due = now, int(owed)
-            owed -= due
+            pending += (now - since) * self.rate
+            since, due = now, int(pending)
+            pending -= due
             for file, count in zip(self._files, (due // 2, due - due // 2), strict=True):
                 self._append(file, self._draw.integers(0, self._visitors, count))
 

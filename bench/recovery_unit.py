@@ -1,6 +1,6 @@
-"""A unit under load for the recovery benchmark: the command itself, real engines, a sink that is watched.
+"""A unit under load for the recovery benchmark: the real command, real engines, a sink that is watched.
 
-Receives a folder, a master and a scheme; hands, for each kill of the primary, the gap at the sink and where it went.
+For each kill of the leader it measures the gap at the sink and its parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.benchmark import Told
+from bench.benchmark import ShowProgress
 from bench.processes import end_tree, environment
 from bench.recovery_load import Feeder, write_app
 from penstock.errors import ExternalError, InternalError
@@ -55,11 +55,11 @@ class SinkWatch(threading.Thread):
     def __init__(self, out: Path) -> None:
         super().__init__(daemon=True)
         self._out = out
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self.seen: dict[str, float] = {}
 
     def run(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
+        while not self._stop.wait(_LOOK_SECONDS):
             now = time.time()
             try:
                 names = os.listdir(self._out)
@@ -70,7 +70,7 @@ class SinkWatch(threading.Thread):
                     self.seen[name] = now
 
     def close(self) -> None:
-        self._over.set()
+        self._stop.set()
         self.join()
 
     def times(self) -> list[float]:
@@ -78,40 +78,40 @@ class SinkWatch(threading.Thread):
 
 
 class LoadedUnit:
-    """A unit that runs, with options that say what is asked of it. To be closed."""
+    """A running unit with the given options; close it at the end."""
 
     def __init__(
         self,
         folder: Path,
-        asked: Sequence[str],
+        options: Sequence[str],
         *,
         visitors: int,
         rate: float,
         master: str,
-        told: Told,
+        show_progress: ShowProgress,
         seed: int = 1,
     ) -> None:
-        self._told, self._draw = told, random.Random(seed)
+        self._show_progress, self._draw = show_progress, random.Random(seed)
         self._folder = folder
-        #: where each secondary, by its process, began to follow
-        self._began: dict[int, int] = {}
+        #: the epoch from which each follower, by its process, has followed
+        self._start_epochs: dict[int, int] = {}
         self.feeder = Feeder(folder / "in", visitors, rate, seed)
         self.sink = SinkWatch(folder / "out")
         self.root = folder / "state"
         write_app(folder / "app.py", folder / "in", folder / "out")
-        self._command = self._started(asked, master)
+        self._command = self._start_command(options, master)
         try:
-            self.unit = self._joined()
+            self.unit = self._open_unit()
         except BaseException:
             end_tree(self._command)
             raise
         self.sink.start()
 
-    def _started(self, asked: Sequence[str], master: str) -> subprocess.Popen[bytes]:
+    def _start_command(self, options: Sequence[str], master: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "from penstock.cli.commands import main; main()", "run", "app.py"]
         with open(self._folder / "coordinator.log", "ab") as log:
             return subprocess.Popen(
-                [*command, "--ha", *asked, "--state", str(self.root), "--master", master],
+                [*command, "--ha", *options, "--state", str(self.root), "--master", master],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -120,17 +120,17 @@ class LoadedUnit:
                 start_new_session=True,
             )
 
-    def _joined(self) -> Unit:
+    def _open_unit(self) -> Unit:
         self.until("the unit is there", (self.root / "ha" / "unit.json").exists)
         unit = Unit.at(self.root)
 
-        def there() -> bool:
+        def has_record() -> bool:
             try:
                 return unit.record() is not None
             except ExternalError:
                 return False
 
-        self.until("the unit has a record", there)
+        self.until("the unit has a record", has_record)
         return unit
 
     def close(self) -> None:
@@ -143,13 +143,13 @@ class LoadedUnit:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def until(self, what: str, true: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> None:
-        """Wait for something; a benchmark that waits in vain has failed."""
+    def until(self, what: str, condition: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> None:
+        """Wait for a condition; fail after the deadline."""
         deadline = time.monotonic() + seconds
-        while not true():
+        while not condition():
             if time.monotonic() >= deadline or self._command.poll() is not None:
-                said = (self._folder / "coordinator.log").read_text(errors="replace")[-3000:]
-                raise InternalError("BENCH_FAILED", f"waited in vain until {what}", detail=said)
+                log_text = (self._folder / "coordinator.log").read_text(errors="replace")[-3000:]
+                raise InternalError("BENCH_FAILED", f"waited in vain until {what}", detail=log_text)
             time.sleep(0.02)
 
     @property
@@ -157,26 +157,26 @@ class LoadedUnit:
         """The size of the state in force."""
         return StateDirectory(Path(self.unit.record().directory)).manifests.latest().state_bytes()
 
-    def stands(self, scheme: Scheme) -> bool:
-        """Whether there is a leader, and the secondary that a scheme asks for has come as far as it gets."""
+    def is_ready(self, scheme: Scheme) -> bool:
+        """Whether there is a leader, and the follower that a scheme needs is as far as it gets."""
         record, members = self.unit.record(), self.unit.members()
         leader = members.get(record.leader or "")
         if leader is None or leader.phase != "primary":
             return False
         others = [member for name, member in members.items() if name != record.leader]
-        wanted = kind_of(scheme)
-        if wanted is None:
+        kind = kind_of(scheme)
+        if kind is None:
             return not others
-        return len(others) == 1 and others[0].kind == wanted and self._caught_up(scheme, record, others[0])
+        return len(others) == 1 and others[0].kind == kind and self._has_caught_up(scheme, record, others[0])
 
-    def _caught_up(self, scheme: Scheme, record: UnitRecord, second: Member) -> bool:
+    def _has_caught_up(self, scheme: Scheme, record: UnitRecord, second: Member) -> bool:
         if second.phase not in _READY or scheme is Scheme.deployed:
             return second.phase in _READY
         done = StateDirectory(Path(record.directory)).manifests.epochs()
         if not done or second.epoch < 0:
             return False
-        began = self._began.setdefault(second.pid, second.epoch)
-        warm = not SCHEMES[scheme].runs_epochs or second.epoch - began >= _WARM_EPOCHS
+        started_at = self._start_epochs.setdefault(second.pid, second.epoch)
+        warm = not SCHEMES[scheme].runs_epochs or second.epoch - started_at >= _WARM_EPOCHS
         return warm and done[-1] - second.epoch <= _MISSING_EPOCHS
 
     def results(self, count: int) -> None:
@@ -194,21 +194,21 @@ class LoadedUnit:
 
     # -- measuring -------------------------------------------------------------------------------
 
-    def settle(self, scheme: Scheme) -> None:
-        """Have a scheme in force, with results coming."""
+    def switch_scheme(self, scheme: Scheme) -> None:
+        """Switch to a scheme, and wait until it is ready and results come."""
         self.unit.switch_scheme(scheme)
-        self.stand()
+        self.wait_until_ready()
 
-    def stand(self) -> None:
-        """Wait until the scheme in force stands, with results coming."""
-        self.until("the scheme stands", lambda: self.stands(self.unit.record().scheme))
+    def wait_until_ready(self) -> None:
+        """Wait until the scheme in force is ready and results come."""
+        self.until("the scheme is ready", lambda: self.is_ready(self.unit.record().scheme))
         self.until("the controller has an estimate", lambda: self.unit.controller().get("loads"))
         self.results(5)
 
-    def used(self, seconds: float) -> tuple[dict[str, ProcessUsage], list[float]]:
-        """What each process takes in a while, and the times between results meanwhile."""
+    def measure_usage_of(self, seconds: float) -> tuple[dict[str, ProcessUsage], list[float]]:
+        """Measure what each process uses for some time, and the times between results meanwhile."""
         pids = self.pids()
-        before, began = {name: measure_usage(pid) for name, pid in pids.items()}, time.time()
+        before, started_at = {name: measure_usage(pid) for name, pid in pids.items()}, time.time()
         time.sleep(seconds)
         after = {name: measure_usage(pid) for name, pid in pids.items()}
         found = {
@@ -219,11 +219,11 @@ class LoadedUnit:
             )
             for name, now in after.items()
         }
-        times = [at for at in self.sink.times() if at >= began]
+        times = [at for at in self.sink.times() if at >= started_at]
         return found, [late - early for early, late in pairwise(times)]
 
     def kill(self, scheme: Scheme) -> Kill:
-        """Kill the primary at some moment; wait until results come again."""
+        """Kill the leader at a random moment; wait until results come again."""
         time.sleep(self._draw.uniform(0.0, 1.0))
         record = self.unit.record()
         leader = record.leader or ""
@@ -238,8 +238,8 @@ class LoadedUnit:
         done = next(one for one in after.recoveries if one.lost == leader)
         last, first = outage(self.sink.times(), killed_at)
         seen_at = done.lease_at if kind_of(scheme) is not None else after.lost.get(leader, done.lease_at)
-        reckoned = done.estimated_seconds or 0.0
-        return Kill(first - last, first - killed_at, max(seen_at - killed_at, 0.0), reckoned)
+        estimated = done.estimated_seconds or 0.0
+        return Kill(first - last, first - killed_at, max(seen_at - killed_at, 0.0), estimated)
 
     def _recovery_done(self, lost: str) -> bool:
         recoveries = [one for one in self.unit.record().recoveries if one.lost == lost]
@@ -247,9 +247,9 @@ class LoadedUnit:
 
 
 def outage(times: list[float], killed_at: float) -> tuple[float, float]:
-    """The longest time without a result from the last one before a kill on: when it began and when it ended."""
-    begin = max((number for number, at in enumerate(times) if at <= killed_at), default=0)
-    pairs = list(pairwise(times[begin:]))
+    """The longest time without a result from the last one before a kill on: when it started and when it ended."""
+    first_pair = max((number for number, at in enumerate(times) if at <= killed_at), default=0)
+    pairs = list(pairwise(times[first_pair:]))
     return max(pairs, key=lambda pair: pair[1] - pair[0])
 
 

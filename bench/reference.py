@@ -1,6 +1,6 @@
-"""The right answers, by plain batch code that shares nothing with the engines: Polars over the whole files.
+"""The expected results, by plain batch code that shares nothing with the engines: Polars over the whole files.
 
-Receives a data set; hands the answers that every engine must give.
+Every engine must return these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The state benchmark: Penstock's compressed, buffered state beside plain dictionaries of the same aggregates.
 
-Receives how many keys; hands findings, once all sides agree on the aggregates.
+It yields findings once all sides agree on the aggregates.
 
 It is the experiment by which ELF shows its compressed buffer trees beside a hash table: a word count with more and more
 different keys, bytes a key and inserts a second. Each side runs in a process of its own on one core,
@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from bench.benchmark import Told
+from bench.benchmark import ShowProgress
 from bench.findings import Finding, Target, ratio
 from bench.key_stream import KeyStream
 from bench.state_sides import Side, Taken
-from bench.worker import apart
+from bench.worker import run_module
 from penstock.errors import InternalError
 from penstock.spark.session import WORKER_MEMORY
 from penstock.state.cache import default_cache_root
@@ -37,27 +37,27 @@ _METRICS: dict[str, tuple[str, Callable[[Taken], float]]] = {
     "memory at most": ("bytes/key", lambda taken: taken.most / taken.keys),
     "flush": ("s", lambda taken: taken.flush_seconds),
 }
-#: what is asked of Penstock over the plain dictionary, from so many keys on: with fewer a process's fixed needs tell
+#: targets of Penstock over the plain dictionary, from so many keys on: with fewer a process's fixed needs dominate
 _TARGETS = {"inserts": Target(1), "memory and disk at rest": Target(1, "at most")}
 _ENOUGH_KEYS = 900_000
 
 
-def states(keys: Sequence[int], runs: int, told: Told) -> Iterator[Finding]:
+def states(keys: Sequence[int], runs: int, show_progress: ShowProgress) -> Iterator[Finding]:
     """The findings for each number of keys."""
     for number in keys:
         stream = KeyStream(number)
         taken: dict[Side, list[Taken]] = {side: [] for side in SIDES}
         for run in range(runs):
             for side in SIDES:
-                told(f"state of {number:,} keys: {side}, run {run + 1} of {runs}")
-                taken[side].append(performed(side, stream))
+                show_progress(f"state of {number:,} keys: {side}, run {run + 1} of {runs}")
+                taken[side].append(run_side(side, stream))
         yield from findings(f"state, {number:,} keys", taken)
 
 
 def findings(case: str, taken: dict[Side, list[Taken]]) -> Iterator[Finding]:
-    """What is told of the sides; nothing, if they disagree."""
-    agreed = {(one.digest, one.keys) for all_ in taken.values() for one in all_}
-    if len(agreed) > 1:
+    """Return the findings of the sides; raise if they disagree."""
+    digests = {(one.digest, one.keys) for all_ in taken.values() for one in all_}
+    if len(digests) > 1:
         answers = {side: [(one.keys, one.digest) for one in all_] for side, all_ in taken.items()}
         raise InternalError(
             "BENCH_DISAGREES", f"the sides of {case} disagree on the aggregates", detail=str(answers)
@@ -82,7 +82,7 @@ def findings(case: str, taken: dict[Side, list[Taken]]) -> Iterator[Finding]:
     yield ratio("inserts", found["penstock", "inserts"], found["dictionary, reduced", "inserts"])
 
 
-def performed(side: Side, stream: KeyStream, rest_seconds: float | None = None) -> Taken:
+def run_side(side: Side, stream: KeyStream, rest_seconds: float | None = None) -> Taken:
     """One side in a process of its own; its state is gone afterwards."""
     shared = default_cache_root().parent
     with (
@@ -91,5 +91,5 @@ def performed(side: Side, stream: KeyStream, rest_seconds: float | None = None) 
     ):
         settings = WORKER_MEMORY if side.startswith("penstock") else _ONE_THREAD
         place, task = Path(folder), {"side": side, "stream": asdict(stream), "rest_seconds": rest_seconds}
-        apart("bench.state_sides", [json.dumps(task), folder, cache], side, place, settings)
+        run_module("bench.state_sides", [json.dumps(task), folder, cache], side, place, settings)
         return Taken(**json.loads((place / "taken.json").read_text()))

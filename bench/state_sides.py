@@ -1,9 +1,9 @@
 """The sides of the state benchmark, each run in a process of its own: Penstock's state, and plain dictionaries.
 
-Receives a stream of keys; hands what it took: seconds of inserting and of flushing, bytes held, and a digest of
+Measured are the seconds of inserting and of flushing, bytes held, and a digest of
 the aggregates (how many events and how many bytes each page had).
 
-Inserting begins with a batch in columns. To Penstock's side belongs all that a slice does in an epoch: reducing,
+Inserting starts from a batch in columns. To Penstock's side belongs all that a slice does in an epoch: reducing,
 hashing, sorting, the run on disk (synced), the host's cache, compaction, the manifest. Flushing ends with a frame
 of all aggregates.
 """
@@ -36,7 +36,7 @@ from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.run_store import RunStore
 
-#: "penstock": totals are asked for at the end; "penstock, told": after every batch, those of the pages in it
+#: "penstock": totals are read at the end; "penstock, told": after every batch, those of the pages in it
 Side = Literal["penstock", "penstock, told", "dictionary", "dictionary, reduced"]
 COUNT, SUM = "n", "b"
 _OPERATOR = "running"
@@ -121,14 +121,14 @@ class Reduced(Plain):
 class Collections:
     """The collections of Penstock's running aggregation, as a slice that has all buckets works on them.
 
-    Until a step of time is over partial answers wait in a journal, into which inserting reads nothing; a step that is
-    over goes into a table of totals. With `told` each batch is a step, otherwise all of them are one.
+    Until a step of time is over partial aggregates wait in a log, and inserting reads nothing; a step that is
+    over goes into a table of totals. With `emit_each_batch` each batch is a step, otherwise all of them are one.
     """
 
-    def __init__(self, place: Path, cache: Path, told: bool) -> None:
+    def __init__(self, place: Path, cache: Path, emit_each_batch: bool) -> None:
         settings = Settings()
         self._buckets, self._manifests = settings.buckets, settings.manifests_kept
-        step = _BATCH_MICROS if told else FOREVER // 2
+        step = _BATCH_MICROS if emit_each_batch else FOREVER // 2
         self._operator = RunningAggregation(
             (PAGE,), TimeWindow(step, step), (count(COUNT), sum_(BYTES, SUM).resolve({BYTES: pl.Int64()}))
         )
@@ -137,18 +137,18 @@ class Collections:
         self._cache = HostCache(cache, settings.cache_bytes)
         self._store = RunStore(self._directory.runs, self._cache)
         self._manifest = Manifest()
-        self._before, self._told = NEVER, told
+        self._before, self._emit_each_batch = NEVER, emit_each_batch
 
     def insert(self, batch: pl.DataFrame) -> None:
         start = (self._manifest.epoch + 1) * _BATCH_MICROS
         events = batch.with_columns(pl.lit(start, pl.Int64).alias(TIME))
         self._epoch(self._operator.prepare(events), start + _BATCH_MICROS)
-        if self._manifest.epoch % 10 == 9:  # as the engine keeps house
+        if self._manifest.epoch % 10 == 9:  # as often as the engine does
             for run in self._directory.recycle(self._manifests):
                 self._cache.forget(run)
 
     def flush(self) -> pl.DataFrame:
-        rows = self._operator.current(self._state()) if self._told else self._epoch(None, FOREVER)
+        rows = self._operator.current(self._state()) if self._emit_each_batch else self._epoch(None, FOREVER)
         assert rows is not None
         return rows.select(PAGE, COUNT, SUM)
 
@@ -174,24 +174,24 @@ class Collections:
         return SliceState(_OPERATOR, self._manifest.collections.get(_OPERATOR, {}), scope)
 
 
-def measured(
+def measure(
     state: State, stream: KeyStream, memory: Sequence[Path] = (), rest_seconds: float = REST_SECONDS
 ) -> Taken:
     """Fill a state and read it once. Making a batch, and looking at the aggregates, is not in the clock.
 
-    `memory`: folders whose files are memory. `rest_seconds`: how long to wait before what is held is told.
+    `memory`: folders whose files are memory. `rest_seconds`: how long to wait before memory is measured.
     """
     inserting = working = 0.0
     with Held(*memory) as holding:
         for batch in stream.batches():
-            began, worked = time.perf_counter(), time.process_time()
+            started_at, cpu_started_at = time.perf_counter(), time.process_time()
             state.insert(batch)
-            inserting += time.perf_counter() - began
-            working += time.process_time() - worked
+            inserting += time.perf_counter() - started_at
+            working += time.process_time() - cpu_started_at
         held, (disk, kept) = holding.at_rest(rest_seconds), state.disk()
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         totals = state.flush()
-        flushing = time.perf_counter() - began
+        flushing = time.perf_counter() - started_at
         most = holding.most
     return Taken(
         stream.events, totals.height, inserting, working, flushing, held, most, disk, kept, digest(totals)
@@ -207,7 +207,7 @@ def digest(totals: pl.DataFrame) -> int:
 
 
 def main(side: Side, stream: KeyStream, place: Path, cache: Path, rest_seconds: float) -> None:
-    """In the process: run one side, and leave in `place` what it took."""
+    """In the process: run one side, and write its measurements into `place`."""
     state: State
     match side:
         case "dictionary":
@@ -215,8 +215,8 @@ def main(side: Side, stream: KeyStream, place: Path, cache: Path, rest_seconds: 
         case "dictionary, reduced":
             state = Reduced()
         case _:
-            state = Collections(place / "state", cache, told=side == "penstock, told")
-    taken = measured(state, stream, [cache], rest_seconds)
+            state = Collections(place / "state", cache, emit_each_batch=side == "penstock, told")
+    taken = measure(state, stream, [cache], rest_seconds)
     (place / "taken.json").write_text(json.dumps(asdict(taken)))
 
 

@@ -1,6 +1,6 @@
 """Runs one engine in a process of its own, so that no engine inherits another's JVM, heat or memory.
 
-Receives a task on the benchmark's side; hands outcomes back through a file. Both sides are here: `performed`
+Outcomes come back through a file. Both sides are here: `run_task`
 starts the process, `main` is what runs in it.
 
 On failure: `InternalError` BENCH_FAILED with the end of what the process printed.
@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.dataset import Dataset
 from bench.job_queries import Family, jobs_of
 from bench.operator_queries import Query
-from bench.outcome import Outcome, read, written
+from bench.outcome import Outcome, read_outcomes, write_outcomes
 from bench.processes import end_tree, environment
 from penstock.errors import InternalError
 
@@ -60,15 +60,15 @@ class Task:
         return cls(datasets=datasets, queries=queries, **facts)
 
 
-def performed(task: Task) -> list[Outcome]:
+def run_task(task: Task) -> list[Outcome]:
     """The outcomes of a task, one for each data set; its state and checkpoints are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        apart("bench.worker", [task.to_json(), str(place)], f"{task.engine} for {task.case}", place)
-        return read(place / "outcomes.json")
+        run_module("bench.worker", [task.to_json(), str(place)], f"{task.engine} for {task.case}", place)
+        return read_outcomes(place / "outcomes.json")
 
 
-def apart(
+def run_module(
     module: str, arguments: Sequence[str], what: str, place: Path, settings: Mapping[str, str] | None = None
 ) -> None:
     """Run a module in a process of its own, with these environment variables set; `place` gets what it prints."""
@@ -96,7 +96,7 @@ def apart(
 
 def main(text: str, place: Path) -> None:
     """In the process: do the task and write its outcomes."""
-    written(_outcomes(Task.from_json(text), place), place / "outcomes.json")
+    write_outcomes(_outcomes(Task.from_json(text), place), place / "outcomes.json")
 
 
 def _outcomes(task: Task, place: Path) -> list[Outcome]:
@@ -139,9 +139,9 @@ def _outcomes(task: Task, place: Path) -> list[Outcome]:
             return runs(task.case, datasets, place)
         case "pyspark", "small epochs":
             from bench.empty_epochs import empty_epochs
-            from bench.penstock_runs import started
+            from bench.penstock_runs import start_session
 
-            return [empty_epochs(started(), task.warm_epochs, task.epochs, place / "checkpoint")]
+            return [empty_epochs(start_session(), task.warm_epochs, task.epochs, place / "checkpoint")]
         case "pyspark", "windows":
             from bench import pyspark_windows
 
@@ -150,7 +150,7 @@ def _outcomes(task: Task, place: Path) -> list[Outcome]:
             from bench import pyspark_patterns
 
             return pyspark_patterns.runs(form, datasets, place)
-    raise InternalError("BENCH_FAILED", f"nobody knows how to run {task.engine} for {task.case}")
+    raise InternalError("BENCH_FAILED", f"no program runs {task.engine} for {task.case}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session a process, and an order in which two processes end together."""
+"""What all tests share: one Spark session a process, and an order of files that balances two processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have files dealt out in the order below: by itself xdist begins with those of many tests, however short, and at
+    """Distribute files in the order below: by itself xdist starts with those of many tests, however short, and at
     the end one process has two or three of the longest while the other has none."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
@@ -36,7 +36,7 @@ _STARTING = {"processes", "zookeeper", "redis_address", "postgres_address", "kaf
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give tests the marker of what their fixtures do."""
+    """Give tests the markers that their fixtures imply."""
     if not _STARTING.isdisjoint(getattr(item, "fixturenames", ())):
         item.add_marker("process")
     if "spark" in getattr(item, "fixturenames", ()):
@@ -57,9 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Real Spark on two cores."""
-    started = session(Settings(master="local[2]", state=tmp_path_factory.mktemp("spark")))
-    yield started
-    started.stop()
+    spark_session = session(Settings(master="local[2]", state=tmp_path_factory.mktemp("spark")))
+    yield spark_session
+    spark_session.stop()
 
 
 @pytest.fixture
@@ -70,5 +70,5 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def death(monkeypatch: pytest.MonkeyPatch) -> Death:
-    """Says where the engine dies."""
+    """The step and epoch at which the engine dies."""
     return Death(monkeypatch)

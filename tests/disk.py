@@ -1,6 +1,6 @@
 """Where the disk is, for tests whose files must be on one: `./run test` has the others in memory, if there is enough.
 
-Which file is which is told by inodes. A disk gives that of a removed file to the next one; memory never does, so that
+Files are identified by inodes. A disk gives that of a removed file to the next one; memory never does, so that
 a mistake there would not show.
 """
 
@@ -19,7 +19,7 @@ DISK = os.environ.get("PENSTOCK_TEST_DISK")
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """As pytest's, and on a disk."""
+    """The fixture of pytest, on a disk."""
     if DISK is None:
         yield tmp_path
         return

@@ -1,4 +1,4 @@
-"""An engine that dies at a step of an epoch and comes back, in one process; and a sink that is told twice what it is
+"""An engine that dies at a step of an epoch and restarts, in one process; and a sink that takes twice what it is
 offered twice."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Death:
 
 
 class Forgetful(Sink):
-    """Takes whatever it is offered: it keeps no account of epochs."""
+    """A sink without deduplication: it does not remember epochs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,21 +68,21 @@ class Forgetful(Sink):
         return str(self.path)
 
 
-def told(folder: Path, name: str) -> list[list[Any]]:
-    """What a forgetful sink was told, each row after its epoch."""
+def read_rows(folder: Path, name: str) -> list[list[Any]]:
+    """Return the rows that a forgetful sink took, each after its epoch."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def seconds() -> Stream:
-    """Events a second apart, in one partition: an epoch is the next UNITS of them."""
+    """Return a stream of events a second apart, in one partition: an epoch is the next UNITS of them."""
     lines = {"p0": [f"{(BEGIN + timedelta(seconds=n)).isoformat()},u{n % 3},/a,1.0" for n in range(LINES)]}
     return ps.stream("events", ListLog(lines), golden.decoder(), time="time", lateness=0)
 
 
-def lived(
+def run_engine(
     app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, every: int = 4
 ) -> RecoveryOutcome:
-    """One life of an engine on a folder: until it dies, or has read everything."""
+    """Run an engine on a folder until it dies, or has read everything."""
     options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": every, "semantics": semantics}
     engine = InlineEngine(app, folder / "state", **options)
     try:
@@ -96,18 +96,18 @@ def lived(
     return engine.recovery
 
 
-def died_in_six(
+def die_in_epoch_six(
     build: Callable[[], ps.App], folder: Path, death: Death, semantics: Semantics
 ) -> RecoveryOutcome:
-    """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
+    """Epoch 3 is durable; epochs 4 and 5 are emitted; the engine dies in epoch 6 after it has written its runs."""
     death.at = ("sliced", 6)
-    assert not lived(build(), folder, semantics).has_epochs
+    assert not run_engine(build(), folder, semantics).has_epochs
     assert StateDirectory(folder / "state").manifests.latest().epoch == 3
-    return lived(build(), folder, semantics)
+    return run_engine(build(), folder, semantics)
 
 
 def settings(folder: Path, units: int = UNITS, **more: Any) -> Settings:
-    """An engine without Spark that runs to the end, with a durable manifest every four epochs."""
+    """Return settings of an engine without Spark that runs to the end, with a durable manifest every four epochs."""
     return Settings(
         state=folder / "state",
         master="inline",

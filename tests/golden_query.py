@@ -1,4 +1,4 @@
-"""A query with everything in it, its input, and the answers worked out one event at a time in plain Python."""
+"""A query with all operators, its input, and its expected results, computed event by event in plain Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Event:
 
 
 def lines(seed: int = 7, count: int = 300, partitions: int = 2) -> dict[str, list[str]]:
-    """Comma-separated events: out of order, some too late, some not readable, with gaps of silence."""
+    """Return comma-separated events: out of order, some too late, some undecodable, with silent gaps."""
     draw = random.Random(seed)
     found: dict[str, list[str]] = {}
     for partition in range(partitions):
@@ -63,7 +63,7 @@ def shouted(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def before(last: float | None, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> float:
-    """Each amount with the user's before it; great ones twice."""
+    """Emit each amount with the user's previous one; large ones twice."""
     emit({"key": row["user"], "value": row["amount"], "before": last})
     if row["amount"] > 2:
         emit({"key": row["user"], "value": row["amount"], "before": None})
@@ -71,7 +71,7 @@ def before(last: float | None, row: dict[str, Any], emit: Callable[[dict[str, An
 
 
 def build(out: Path, source: dict[str, list[str]] | None = None, log: Log | None = None) -> ps.App:
-    """All operators there are, in one app over two streams."""
+    """Build an app with all operators over two streams."""
     read, silent = log or ListLog(source or lines()), "5s" if log is None else None
     events = ps.stream("events", read, decoder(), time="time", lateness=LATENESS, idle_after=silent)
     other = ps.stream(
@@ -124,7 +124,7 @@ def build(out: Path, source: dict[str, list[str]] | None = None, log: Log | None
 
 
 def by_description(events: ps.Stream, other: ps.Stream) -> dict[str, ps.Stream]:
-    """The outputs whose rows are worked out by `DESCRIBED`."""
+    """Return the outputs whose expected rows are computed from `DESCRIBED`."""
     users, great = events.key_by("user"), events.filter(col("amount") == 1000.0)
     slid = users.window("30s", every="10s").emit(every="5s")
     rates = events.filter(col("page") == "/a").map(gone=col("amount") <= 0)
@@ -249,12 +249,12 @@ DESCRIBED: dict[str, Any] = {
 
 
 def expected(name: str) -> tuple[list[dict[str, Any]], bool]:
-    """The rows of an output worked out by the oracle, and whether they are sure."""
+    """Return the expected rows of an output by the oracle, and whether they are certain."""
     return oracle.answers(DESCRIBED[name], logs())
 
 
 def logs() -> dict[str, oracle.Log]:
-    """Both streams, for the oracle."""
+    """Return both streams, for the oracle."""
     return {
         "events": _log(lines(), LATENESS),
         "other": _log(lines(seed=8, count=60, partitions=1), 60),
@@ -279,8 +279,8 @@ def _micros(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * _SECOND)
 
 
-def parsed(source: dict[str, list[str]], first_partition: int = 0) -> tuple[list[Event], int, int]:
-    """Events that count, how many were late, how many were bad."""
+def parse_events(source: dict[str, list[str]], first_partition: int = 0) -> tuple[list[Event], int, int]:
+    """Return the events that count, and how many were late and how many bad."""
     events, late, bad = [], 0, 0
     for number, part in enumerate(source.values()):
         newest: datetime | None = None
@@ -320,19 +320,19 @@ def expected_patterns(events: list[Event]) -> list[tuple[Event, str]]:
 def expected_running_top(
     keyed: list[tuple[datetime, str, float]], every: int, k: int
 ) -> list[tuple[str, int, str, float]]:
-    """(as_of, rank, key, total) at each end of `every` at which the answer changed."""
+    """(as_of, rank, key, total) at each end of `every` at which the result changed."""
     totals: Counter[str] = Counter()
     steps: dict[datetime, list[tuple[str, float]]] = defaultdict(list)
     for at, key, value in keyed:
         steps[_floor(at, every) + timedelta(seconds=every)].append((key, value))
-    told: list[tuple[str, float]] = []
+    last_emitted: list[tuple[str, float]] = []
     found = []
     for instant in sorted(steps):
         for key, value in steps[instant]:
             totals[key] += value  # type: ignore[assignment]
         answer = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:k]
-        if answer != told:
-            told = list(answer)
+        if answer != last_emitted:
+            last_emitted = list(answer)
             found += [(_text(instant), rank, key, total) for rank, (key, total) in enumerate(answer, 1)]
     return found
 

@@ -1,7 +1,7 @@
 """Turn skips into failures where all that tests need is installed: `PENSTOCK_TEST_SKIPS=fail`, as `.ci/run` sets it.
 
 A skipped test looks like one that passed. The one exception is what neither the repository nor `.ci/run` can bring; its
-tests say so by the marker `may_skip`, with the name of what they need.
+tests declare it with the marker `may_skip` and the name of what they need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MARKER = "may_skip"
 
 
 def fails() -> bool:
-    """Whether a skip is a failure here."""
+    """Whether a skip is a failure in this environment."""
     return os.environ.get("PENSTOCK_TEST_SKIPS") == "fail"
 
 

@@ -24,7 +24,7 @@ def test_a_former_path_gives_what_the_new_one_has_and_warns(former: str) -> None
 
 
 @pytest.mark.parametrize("former", RENAMED)
-def test_a_former_name_gives_what_is_called_otherwise_now(former: str) -> None:
+def test_a_former_name_is_the_renamed_object(former: str) -> None:
     alias, now = importlib.import_module(former), importlib.import_module(MOVED[former])
     for name, new in RENAMED[former].items():
         assert getattr(alias, name) is getattr(now, new)
@@ -40,7 +40,7 @@ def test_former_names_of_ha_warn() -> None:
         assert decision.told() == decision.describe()
 
 
-def test_a_name_that_is_nowhere_is_refused_as_ever() -> None:
+def test_an_unknown_name_is_still_an_import_error() -> None:
     with pytest.raises(ImportError):
         importlib.import_module("penstock.jobs.nowhere")
     with pytest.raises(ImportError):

@@ -1,4 +1,4 @@
-"""Where a skip is a failure, every kind of skip is one, but for tests that say what they may be skipped for."""
+"""Where a skip is a failure, every kind of skip is one, except in tests that declare why they may be skipped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ pytest.skip("nothing works", allow_module_level=True)
 def run(folder: Path, text: str, skips: str | None) -> tuple[int, str]:
     (folder / "test_it.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = may_skip(what): documented\n")
-    kept = {name: value for name, value in os.environ.items() if name != "PENSTOCK_TEST_SKIPS"}
+    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_TEST_SKIPS"}
     done = subprocess.run(
         [
             sys.executable,
@@ -75,7 +75,7 @@ def run(folder: Path, text: str, skips: str | None) -> tuple[int, str]:
             "-q",
         ],
         cwd=folder,
-        env=kept
+        env=environment
         | {"PYTHONPATH": str(Path(__file__).parents[1])}
         | ({"PENSTOCK_TEST_SKIPS": skips} if skips else {}),
         capture_output=True,
@@ -86,22 +86,22 @@ def run(folder: Path, text: str, skips: str | None) -> tuple[int, str]:
 
 
 def test_every_kind_of_skip_fails(tmp_path: Path) -> None:
-    code, told = run(tmp_path, TESTS, "fail")
+    code, output = run(tmp_path, TESTS, "fail")
     assert code == 1
-    assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 3 errors" in told, told
+    assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 3 errors" in output, output
     for why in ("no server here", "for later", "not on this machine", "no server there"):
-        assert f"\n{why}\n" in told, told
-    assert "\nno moon\n" not in told
+        assert f"\n{why}\n" in output, output
+    assert "\nno moon\n" not in output
 
 
 def test_a_module_that_is_skipped_fails(tmp_path: Path) -> None:
-    code, told = run(tmp_path, MODULE, "fail")
+    code, output = run(tmp_path, MODULE, "fail")
     assert code != 0
-    assert "\nnothing works\n" in told
+    assert "\nnothing works\n" in output
 
 
 @pytest.mark.parametrize("text", [TESTS, MODULE])
-def test_elsewhere_a_skip_is_a_skip(tmp_path: Path, text: str) -> None:
-    code, told = run(tmp_path, text, None)
-    assert code in (0, 5), told
-    assert "failed" not in told.replace("xfailed", "")
+def test_by_default_a_skip_is_a_skip(tmp_path: Path, text: str) -> None:
+    code, output = run(tmp_path, text, None)
+    assert code in (0, 5), output
+    assert "failed" not in output.replace("xfailed", "")

@@ -65,12 +65,12 @@ def peers(
     """Penstock, PySpark, Flink, Bytewax, Pathway, and plain batch programs on the same input, answers compared."""
     people = Console(stderr=True, soft_wrap=True)
 
-    def told(text: str) -> None:
+    def show_progress(text: str) -> None:
         people.print(text, markup=False, highlight=False)
 
     try:
         if report_of is not None:
-            told(f"written: {_reported(report_of, to)}")
+            show_progress(f"written: {_reported(report_of, to)}")
             return
         size = QUICK if quick else Size()
         changes: dict[str, Any] = {"runs": runs, "events": events, "limit_seconds": limit}
@@ -79,19 +79,19 @@ def peers(
         )
         pairs = chosen(only or [])
         for peer in dict.fromkeys(peer.name for _, peer in pairs) if install else ():
-            reason = installed(next(other for _, other in pairs if other.name == peer), told)
+            reason = installed(next(other for _, other in pairs if other.name == peer), show_progress)
             if reason is not None:
-                told(f"{peer}: {reason}")
+                show_progress(f"{peer}: {reason}")
         place = folder or default_folder()
-        comparison = Comparison(size, place, cache_root(), told, busy_again=busy_again)
+        comparison = Comparison(size, place, cache_root(), show_progress, busy_again=busy_again)
         if prepare:
             comparison.prepare(pairs)
             return
         for run in comparison.run(pairs):
             print(json_.dumps(dataclasses.asdict(run)) if json else line(run), flush=True)
-        told(f"raw runs: {place}; the report of them: ./run bench peers --report {place}")
+        show_progress(f"raw runs: {place}; the report of them: ./run bench peers --report {place}")
     except PenstockError as error:
-        told(error.text())
+        show_progress(error.text())
         raise typer.Exit(error.exit_code) from None
 
 
@@ -108,18 +108,18 @@ def growth(
     """How cost grows with events per epoch, keys, window length, jobs, slices and state; `peers --report` draws it."""
     people = Console(stderr=True, soft_wrap=True)
 
-    def told(text: str) -> None:
+    def show_progress(text: str) -> None:
         people.print(text, markup=False, highlight=False)
 
     names = [part for text in only or growing.AXES for part in text.split(",")]
     if unknown := [name for name in names if name not in growing.AXES]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(growing.AXES)}")
     try:
-        for found in growing.measured(names, quick, (folder or default_folder()) / "growth", told):
-            said = f"{found['axis']} {found['at']:,.0f}: {found['cost']:.3g}"
-            print(json_.dumps(found) if json else said, flush=True)
+        for found in growing.measure(names, quick, (folder or default_folder()) / "growth", show_progress):
+            output = f"{found['axis']} {found['at']:,.0f}: {found['cost']:.3g}"
+            print(json_.dumps(found) if json else output, flush=True)
     except PenstockError as error:
-        told(error.text())
+        show_progress(error.text())
         raise typer.Exit(error.exit_code) from None
 
 

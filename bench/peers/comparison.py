@@ -1,6 +1,6 @@
-"""The comparison: every peer on every workload in turn, each in a process of its own, raw runs kept as they come.
+"""The comparison: every peer on every workload in turn, each in a process of its own, raw runs written at once.
 
-Receives what is wanted, sizes and a folder; hands runs. Those that are in the folder are not made again, so a
+Runs that are in the folder are not made again, so a
 comparison that was stopped goes on where it was.
 """
 
@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.benchmark import Told
+from bench.benchmark import ShowProgress
 from bench.peers import data, feeder
 from bench.peers.environments import interpreter
-from bench.peers.raw import MACHINE, Run, agreement, kept, name_of, one, read
+from bench.peers.raw import MACHINE, Run, agreement, name_of, one, read, write_run
 from bench.peers.roster import (
     PEERS,
     PROGRAMS,
@@ -89,18 +89,18 @@ def chosen(only: Sequence[str]) -> list[tuple[Workload, Peer]]:
 
 
 class Comparison:
-    """One comparison, kept in a folder."""
+    """One comparison, whose runs are in a folder."""
 
     def __init__(
-        self, size: Size, folder: Path, inputs: Path, told: Told, *, busy_again: bool = False
+        self, size: Size, folder: Path, inputs: Path, show_progress: ShowProgress, *, busy_again: bool = False
     ) -> None:
         """`busy_again`: runs that are there count for nothing if anything else took much of the machine meanwhile."""
-        self._commit, self._told_older = commit(), False
-        self._size, self._folder, self._inputs, self._told = size, folder, inputs, told
+        self._commit, self._has_reported_older = commit(), False
+        self._size, self._folder, self._inputs, self._show_progress = size, folder, inputs, show_progress
         self._busy_again, self._began = busy_again, datetime.now(UTC).isoformat(timespec="seconds")
 
     def run(self, pairs: Sequence[tuple[Workload, Peer]]) -> Iterator[Run]:
-        """Make the runs that are not there yet; hands each as it ends, its answer compared."""
+        """Make the runs that are not there yet; yield each as it ends, its result compared."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / MACHINE).write_text(json.dumps(self._machine(), indent=1) + "\n")
         skipped: set[str] = set()
@@ -110,7 +110,7 @@ class Comparison:
                 python = interpreter(peer)
                 if reason is None and isinstance(python, str):
                     if peer.name not in skipped:
-                        self._told(f"{peer.title} is skipped: {python}")
+                        self._show_progress(f"{peer.title} is skipped: {python}")
                     skipped.add(peer.name)
                 elif reason is None:
                     yield from self._compared(workload, peer, Path(python), number)
@@ -119,8 +119,8 @@ class Comparison:
         """What is known of the machine, and with which sizes its runs were made."""
         path, size = self._folder / MACHINE, self._size
         before = json.loads(path.read_text()).get("sizes", []) if path.exists() else []
-        asked = f"--events {size.events} --runs {size.runs} --limit {size.limit_seconds:g}"
-        return {**machine(), "sizes": list(dict.fromkeys([*before, asked])), "most_rate": size.most_rate}
+        options = f"--events {size.events} --runs {size.runs} --limit {size.limit_seconds:g}"
+        return {**machine(), "sizes": list(dict.fromkeys([*before, options])), "most_rate": size.most_rate}
 
     def prepare(self, pairs: Sequence[tuple[Workload, Peer]]) -> None:
         """Make the inputs that these pairs need, so that no time is lost with it later."""
@@ -147,26 +147,26 @@ class Comparison:
         for who, interpreted, which in [*own, (peer, python, number)]:
             if self._wanted(workload, who, events, which):
                 made = self._one(workload, who, interpreted, events, which)
-                kept(made, self._folder)
+                write_run(made, self._folder)
                 yield next(run for run in agreement(read(self._folder)) if run.name == made.name)
 
     def _wanted(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
         """Whether a run is to be made: not there yet, and no run before it failed or took too long."""
-        last = self._kept(workload, peer, events, number)
+        last = self._earlier_run(workload, peer, events, number)
         if last is not None and not (self._busy_again and last.busy and last.began < self._began):
-            if peer.name == "penstock" and last.made_by != self._commit and not self._told_older:
-                self._told_older = True
-                self._told(
+            if peer.name == "penstock" and last.made_by != self._commit and not self._has_reported_older:
+                self._has_reported_older = True
+                self._show_progress(
                     f"runs of Penstock there are of {last.made_by or 'no known commit'}, not {self._commit}"
                 )
             return False
         return not self._failed_before(workload, peer, events, number)
 
     def _failed_before(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
-        runs = [self._kept(workload, peer, events, earlier) for earlier in range(1, number)]
+        runs = [self._earlier_run(workload, peer, events, earlier) for earlier in range(1, number)]
         return any(run is not None and run.status != "ok" for run in runs)
 
-    def _kept(self, workload: Workload, peer: Peer, events: int, number: int) -> Run | None:
+    def _earlier_run(self, workload: Workload, peer: Peer, events: int, number: int) -> Run | None:
         path = self._folder / name_of(workload.name, peer.name, events, number)
         return one(path) if path.exists() else None
 
@@ -174,8 +174,8 @@ class Comparison:
         live = workload.program == "latency"
         source = self._input(workload, events)
         rate = self._half_load(peer) if live else 0.0
-        said = f", {rate:,.0f} events a second" if live else f", {events:,} events"
-        self._told(f"{workload.name}: {peer.title}, run {number} of {self._size.runs}{said}")
+        output = f", {rate:,.0f} events a second" if live else f", {events:,} events"
+        self._show_progress(f"{workload.name}: {peer.title}, run {number} of {self._size.runs}{output}")
         facts: dict[str, Any] = {
             "workload": workload.name,
             "peer": peer.name,
@@ -215,14 +215,16 @@ class Comparison:
             if done.code or not out.exists():
                 printed = (place / "log").read_text(errors="replace").replace(str(place), "...").strip()
                 return Run(**facts, status="failed", reason=f"it ended with code {done.code}: {why(printed)}")
-            said = json.loads(out.read_text())
-        facts |= {name: said[name] for name in ("seconds", "answer", "versions", "settings")}
+            output = json.loads(out.read_text())
+        facts |= {name: output[name] for name in ("seconds", "answer", "versions", "settings")}
         if live:
-            facts["delays"] = delays(said["answer"])
+            facts["delays"] = delays(output["answer"])
             if not facts["delays"]:
-                return Run(**facts, status="failed", reason="it told no window while it was fed")
-            if lacking := gaps(said["answer"]):
-                return Run(**facts, status="wrong", reason=f"{lacking} windows between others were not told")
+                return Run(**facts, status="failed", reason="it emitted no window while it was fed")
+            if lacking := gaps(output["answer"]):
+                return Run(
+                    **facts, status="wrong", reason=f"{lacking} windows between others were not emitted"
+                )
         return Run(**facts, status="ok")
 
     def _half_load(self, peer: Peer) -> float:
@@ -283,22 +285,22 @@ def delays(answer: dict[str, Any]) -> list[float]:
 
     The first windows are left out: engines start while the input is already flowing and have to catch up first.
     """
-    told = sorted(tuple(map(float, text.split("|"))) for text in answer.get("few", []))
-    found = [at - (start + 1 + 2) for start, at in told]
+    windows = sorted(tuple(map(float, text.split("|"))) for text in answer.get("few", []))
+    found = [at - (start + 1 + 2) for start, at in windows]
     return found[len(found) // 3 :]
 
 
 def gaps(answer: dict[str, Any]) -> int:
-    """Windows of a live input that were not told, between the first and the last that were: each second has events."""
+    """Count windows of a live input that are missing between the first and the last emitted: each second has events."""
     starts = sorted(int(float(text.split("|")[0])) for text in answer.get("few", []))
     return starts[-1] - starts[0] + 1 - len(set(starts)) if starts else 0
 
 
 def commit() -> str:
     """Of which commit the programs are; "-dirty" behind it: with changes."""
-    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    options = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(options, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return f"release {__version__}"
 
@@ -312,7 +314,7 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     java = shutil.which("java")
-    said = (
+    output = (
         subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr if java else ""
     )
     return {
@@ -320,7 +322,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory / (1 << 30)),
         "system": platform.system(),
         "machine": platform.machine(),
-        "java": said.splitlines()[0] if said else "Penstock's own",
+        "java": output.splitlines()[0] if output else "Penstock's own",
         "processor": _processor(),
     }
 

@@ -28,7 +28,7 @@ from penstock.logs.contract import Span
 from penstock.logs.generated import MadeLog
 
 Kind = Literal["clicks", "calls", "trips"]
-#: how the files look; part of the name under which they are kept
+#: how the files look; part of the name under which they are cached
 _LAYOUT = 1
 _ROTATION_SECONDS = 10
 _ROTATION = _ROTATION_SECONDS * 1_000_000
@@ -68,12 +68,12 @@ def made(kind: Kind, events: int, root: Path) -> Path:
     place = root / f"peers-{kind}-{events}-{_LAYOUT}"
     if not place.exists():
         root.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=root))
+        staging = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=root))
         try:
-            _write(recipe(kind, events), draft)
-            os.rename(draft, place)
+            _write(recipe(kind, events), staging)
+            os.rename(staging, place)
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             raise
     return place
 

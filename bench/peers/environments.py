@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.benchmark import Told
+from bench.benchmark import ShowProgress
 from bench.dataset import cache_root
 from bench.peers.roster import Peer
 from penstock.errors import PenstockError
@@ -45,13 +45,13 @@ def interpreter(peer: Peer, root: Path | None = None) -> Path | str:
     return place / "bin" / "python"
 
 
-def install(peer: Peer, told: Told, root: Path | None = None) -> str | None:
+def install(peer: Peer, show_progress: ShowProgress, root: Path | None = None) -> str | None:
     """Make a peer's environment unless it is there; the reason if that is not possible."""
     found = interpreter(peer, root)
     if isinstance(found, Path) or "--install" not in found:
         return None if isinstance(found, Path) else found
     place = place_of(peer, root)
-    told(f"{peer.title}: installing {', '.join(peer.packages)}")
+    show_progress(f"{peer.title}: installing {', '.join(peer.packages)}")
     shutil.rmtree(place, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

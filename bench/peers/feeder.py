@@ -21,7 +21,7 @@ _STAMP_AT, _STAMP_BYTES = b"[", len("01/Jan/2026:00:00:00")
 
 
 def prepared(folder: Path) -> None:
-    """The empty folder that engines may begin to follow."""
+    """The empty folder that engines may start to follow."""
     for name in ("parts", "pieces"):
         (folder / name).mkdir(parents=True)
     for part in range(2):
@@ -53,9 +53,9 @@ def feed(source: Path, folder: Path, rate: float, seconds: float) -> None:
         for part, file in enumerate(files):
             text = made[part][step % len(made[part])].replace(old[part], stamp)
             file.write(text)
-            draft = folder / f".{step}-{part}"
-            draft.write_bytes(text)
-            os.rename(draft, folder / "pieces" / f"{step:06d}-p{part}.log")
+            staging = folder / f".{step}-{part}"
+            staging.write_bytes(text)
+            os.rename(staging, folder / "pieces" / f"{step:06d}-p{part}.log")
     for file in files:
         file.close()
 

@@ -20,10 +20,10 @@ import numpy as np
 import polars as pl
 
 import penstock as ps
-from bench.benchmark import Told
+from bench.benchmark import ShowProgress
 from bench.dataset import Parameters
 from bench.peers.watched import busy_seconds
-from bench.worker import apart
+from bench.worker import run_module
 from penstock.catalogue.program import Program
 from penstock.logs.draw import Ints, below, draws
 from penstock.logs.generated import ORIGIN, MadeLog
@@ -77,18 +77,20 @@ def points(axis: str, quick: bool) -> tuple[int, ...]:
     return AXES[axis][:QUICK_POINTS] if quick else AXES[axis]
 
 
-def measured(axes: Sequence[str], quick: bool, folder: Path, told: Told) -> Iterator[dict[str, Any]]:
-    """Measure what is not in the folder yet; hands all points of these axes."""
+def measure(
+    axes: Sequence[str], quick: bool, folder: Path, show_progress: ShowProgress
+) -> Iterator[dict[str, Any]]:
+    """Measure what is not in the folder yet; yield all points of these axes."""
     folder.mkdir(parents=True, exist_ok=True)
     for axis in axes:
         for at in points(axis, quick):
             out = folder / f"{axis}-{at}.json"
             if not out.exists():
-                told(f"growth: {axis}, {at:,}")
+                show_progress(f"growth: {axis}, {at:,}")
                 with tempfile.TemporaryDirectory(prefix="penstock-growth-") as place:
                     given = (axis, str(at), str(out.resolve()))
                     settings = WORKER_MEMORY | _ONE_CORE
-                    apart("bench.peers.growth", given, f"growth of {axis}", Path(place), settings)
+                    run_module("bench.peers.growth", given, f"growth of {axis}", Path(place), settings)
             yield json.loads(out.read_text())
 
 
@@ -129,11 +131,11 @@ def stepped(
     found: list[tuple[int, float, int]] = []
     try:
         while epochs is None or len(found) < epochs:
-            began = time.process_time()
+            started_at = time.process_time()
             report = engine.step()
             if report is None:
                 break
-            found.append((report.events, time.process_time() - began, report.state_bytes))
+            found.append((report.events, time.process_time() - started_at, report.state_bytes))
             if len(found) % 20 == 0:
                 engine.recycle(2)
     finally:
@@ -211,10 +213,10 @@ COSTS: dict[str, Callable[[int, Path], tuple[int, float]]] = {
 
 def main(axis: str, at: int, out: Path) -> None:
     """Measure one point and write it."""
-    began, busy = time.perf_counter(), busy_seconds() - time.process_time()
+    started_at, busy = time.perf_counter(), busy_seconds() - time.process_time()
     with tempfile.TemporaryDirectory(prefix="penstock-growth-") as place:
         found = dict(zip(("at", "cost"), COSTS[axis](at, Path(place) / "state"), strict=True))
-    others = max(0.0, busy_seconds() - time.process_time() - busy) / (time.perf_counter() - began)
+    others = max(0.0, busy_seconds() - time.process_time() - busy) / (time.perf_counter() - started_at)
     out.write_text(json.dumps({"axis": axis, "asked": at, "others": others, **found}) + "\n")
 
 

@@ -1,6 +1,6 @@
 """The part of the report that says how cost grows: a plot for each thing that grows, with its slope.
 
-Receives points as they were measured; hands Markdown. The slope is that of the straight line through the points on two
+The slope is that of the straight line through the points on two
 logarithmic axes: 0 means that it costs the same however much there is, 1 that twice as much costs twice as much.
 """
 
@@ -64,10 +64,10 @@ def growth_section(measured: Sequence[Mapping[str, Any]], pictures: dict[str, st
         )
         file = f"growth-{axis}.svg"
         pictures[file] = plots.curves(f"{up} by {across}", across, up, {"Penstock": points})
-        said = ", ".join(f"{plots.short(x)}: {plots.short(y)}" for x, y in sorted(points))
+        output = ", ".join(f"{plots.short(x)}: {plots.short(y)}" for x, y in sorted(points))
         parts += [
             "",
-            f"**{across[0].upper()}{across[1:]}**: {_slopes(points)}. {up[0].upper()}{up[1:]}: {said}.{busy}",
+            f"**{across[0].upper()}{across[1:]}**: {_slopes(points)}. {up[0].upper()}{up[1:]}: {output}.{busy}",
             "",
             f"![{up} by {across}](pictures/{file})",
         ]

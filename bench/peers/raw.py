@@ -1,6 +1,6 @@
 """Raw runs: what one run of one peer gave, a JSON file each in one folder, from which the report is made.
 
-Receives runs; hands them back. A file that is there is a run that was made: so a comparison can go on where it stopped.
+A file is a run that was made, so a comparison can continue where it stopped.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def name_of(workload: str, peer: str, events: int, number: int) -> str:
     return f"{workload}.{peer}.{events}.{number}.json"
 
 
-def kept(run: Run, folder: Path) -> None:
+def write_run(run: Run, folder: Path) -> None:
     """Write a run to the folder, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{run.name}"
-    draft.write_text(json.dumps(asdict(run), indent=1) + "\n")
-    draft.replace(folder / run.name)
+    staging = folder / f".{run.name}"
+    staging.write_text(json.dumps(asdict(run), indent=1) + "\n")
+    staging.replace(folder / run.name)
 
 
 def read(folder: Path) -> list[Run]:
@@ -109,7 +109,7 @@ def agreement(runs: Iterable[Run]) -> list[Run]:
     for run in runs:
         if run.status == "ok" and not run.delays:
             given = [
-                _said(other)
+                _answer_text(other)
                 for other in runs
                 if (other.workload, other.events, other.status) == (run.workload, run.events, "ok")
                 and (other.peer == "polars" or not _has_reference(runs, run))
@@ -118,8 +118,8 @@ def agreement(runs: Iterable[Run]) -> list[Run]:
     judged = []
     for run in runs:
         expected = right.get((run.workload, run.events))
-        if run.status == "ok" and not run.delays and _said(run) != expected:
-            reason = f"its answer is {_said(run)[:200]}, expected {str(expected)[:200]}"
+        if run.status == "ok" and not run.delays and _answer_text(run) != expected:
+            reason = f"its answer is {_answer_text(run)[:200]}, expected {str(expected)[:200]}"
             judged.append(Run(**asdict(run) | {"status": "wrong", "reason": reason}))
         else:
             judged.append(run)
@@ -141,5 +141,5 @@ def _has_reference(runs: list[Run], like: Run) -> bool:
     return any((run.workload, run.events, run.peer, run.status) == wanted for run in runs)
 
 
-def _said(run: Run) -> str:
+def _answer_text(run: Run) -> str:
     return json.dumps({name: value for name, value in run.answer.items() if name != "few"}, sort_keys=True)

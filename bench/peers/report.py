@@ -1,6 +1,6 @@
 """The report: tables and plots made from raw runs, nothing else.
 
-Receives the runs of a folder; hands Markdown and the plots it shows. A run whose answer is wrong gives no figure, and
+A run whose answer is wrong gives no figure, and
 the report says so; so does it where the machine was busy.
 """
 
@@ -145,10 +145,10 @@ def _overview(everything: Sequence[Run], largest: Sequence[Run]) -> str:
             lines.append(f"| {peer.title} | " + " | ".join(cells) + " |")
     absent = [peer.title for name, peer in PEERS.items() if all(run.peer != name for run in largest)]
     most = max((run.number for run in largest), default=1)
-    runs_said = "One run each" if most == 1 else f"Medians of up to {most} runs"
+    runs_text = "One run each" if most == 1 else f"Medians of up to {most} runs"
     lines += [
         "",
-        f"{runs_said}; workloads are explained below. A dash: no program, for the reason below, or not run.",
+        f"{runs_text}; workloads are explained below. A dash: no program, for the reason below, or not run.",
     ]
     if absent:
         lines.append(f"Not run here: {', '.join(absent)}.")
@@ -165,7 +165,7 @@ def _cell(everything: Sequence[Run], largest: Sequence[Run], workload: str, peer
         )
     events = mine[0].events
     own, whole = (_times(everything, workload, peer, events, whole=whole) for whole in (False, True))
-    return f"{_said_times(own)}, {_said_times(whole)} ({plots.short(events)})"
+    return f"{_format_times(own)}, {_format_times(whole)} ({plots.short(events)})"
 
 
 def _times(runs: Sequence[Run], workload: str, peer: str, events: int, *, whole: bool) -> float | None:
@@ -174,7 +174,7 @@ def _times(runs: Sequence[Run], workload: str, peer: str, events: int, *, whole:
     return ours / theirs if ours and theirs else None
 
 
-def _said_times(times: float | None) -> str:
+def _format_times(times: float | None) -> str:
     if times is None:
         return "–"
     return f"{times:.0f}" if times >= 9.95 else f"{times:.2g}" if times < 0.095 else f"{times:.2f}"
@@ -204,9 +204,9 @@ def _workload(
             ours_whole = median_speed(everything, workload.name, "penstock", events, whole=True)
             beside = [
                 "–" if ours is None else f"{_rounded(ours):,.0f}",
-                _said_times(own),
+                _format_times(own),
                 "–" if ours_whole is None else f"{events / ours_whole:.1f} s",
-                _said_times(whole),
+                _format_times(whole),
             ]
             if own is not None:
                 ratios[PEERS[name].title] = own
@@ -283,18 +283,18 @@ def _picture(
 
 
 def _not_shown(workload: Workload, runs: Sequence[Run]) -> list[str]:
-    said = []
+    output = []
     for name, peer in PEERS.items():
         reason = left_out(peer, workload)
         bad = [run for run in runs if run.peer == name and run.status != "ok"]
         if reason is not None:
-            said.append(f"- {peer.title}: no program; {reason}.")
+            output.append(f"- {peer.title}: no program; {reason}.")
         elif bad:
             word = {"wrong": "wrong answer, so no figure", "failed": "failed"}.get(bad[0].status, "stopped")
-            said.append(f"- {peer.title}: {word}; {' '.join(bad[0].reason.split())[:300]}.")
+            output.append(f"- {peer.title}: {word}; {' '.join(bad[0].reason.split())[:300]}.")
         elif not any(run.peer == name for run in runs):
-            said.append(f"- {peer.title}: not run.")
-    return said
+            output.append(f"- {peer.title}: not run.")
+    return output
 
 
 def _settings(runs: Sequence[Run]) -> str:
@@ -331,8 +331,8 @@ def _raw(runs: Sequence[Run]) -> str:
 def _spread(runs: Sequence[Run]) -> str:
     """The median, and how far runs are apart."""
     speeds = [_rounded(run.events_per_second) for run in runs]
-    apart = f" ({min(speeds):,.0f} to {max(speeds):,.0f})" if len(speeds) > 1 else ""
-    return f"{_rounded(statistics.median(speeds)):,.0f}{apart}"
+    spread = f" ({min(speeds):,.0f} to {max(speeds):,.0f})" if len(speeds) > 1 else ""
+    return f"{_rounded(statistics.median(speeds)):,.0f}{spread}"
 
 
 def _rounded(value: float) -> float:

@@ -1,6 +1,6 @@
 """Who is compared and on what: the peers, the workloads, and why a peer leaves one out.
 
-Receives nothing; hands declarations. A peer's program is a file of `programs/`; its environment is Penstock's own, or a
+A peer's program is a file of `programs/`; its environment is Penstock's own, or a
 virtual environment with the packages named here.
 """
 

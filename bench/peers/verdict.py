@@ -1,6 +1,6 @@
 """Where Penstock loses, by the figures; and what people say about them: why that is, and what could be done.
 
-Receives runs whose answers were compared; hands sentences for the report.
+They are made from runs whose results were compared.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _of(workload: str, everything: Sequence[Run], largest: Sequence[Run]) -> str
         return f"- **{workload}**: Penstock has no figure ({mine[0].status}: {' '.join(mine[0].reason.split())[:200]})."
     most = max(events for peer, events in speeds if peer == "penstock")
     limit = max((speeds[name, most] for name in LIMITS if (name, most) in speeds), default=0.0)
-    said = (
+    output = (
         f"{speeds['penstock', most] / limit:.0%} of the faster batch program"
         if limit
         else "no batch program was run"
@@ -99,8 +99,8 @@ def _of(workload: str, everything: Sequence[Run], largest: Sequence[Run]) -> str
         ahead = f"{_slower(own)}; by the whole process {_slower(whole)}"
     else:
         ahead = "no streaming peer that was run is faster by either clock"
-    unsaid = f"; not compared on the same events: {', '.join(uncompared)}" if uncompared else ""
-    return f"- **{workload}**: {said}; {ahead}{unsaid}."
+    uncompared_text = f"; not compared on the same events: {', '.join(uncompared)}" if uncompared else ""
+    return f"- **{workload}**: {output}; {ahead}{uncompared_text}."
 
 
 def _faster(
@@ -137,5 +137,5 @@ def _latency(runs: Sequence[Run]) -> list[str]:
         for name, (delay, rate) in live.items()
         if delay < ours
     )
-    said = f"{ours:.2f} s at {fed:,.0f} events/s"
-    return [f"- **latency**: {said}; {'less with ' + sooner if sooner else 'nobody has less'}."]
+    output = f"{ours:.2f} s at {fed:,.0f} events/s"
+    return [f"- **latency**: {output}; {'less with ' + sooner if sooner else 'nobody has less'}."]

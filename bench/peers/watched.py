@@ -42,7 +42,7 @@ def watched(
 ) -> Watched:
     """Run a command to its end, or until the time is up."""
     with open(log, "wb") as printed:
-        began, busy, reaped = time.perf_counter(), busy_seconds(), _reaped_seconds()
+        started_at, busy, reaped = time.perf_counter(), busy_seconds(), _reaped_seconds()
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -66,7 +66,7 @@ def watched(
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            wall, busy = time.perf_counter() - began, busy_seconds() - busy
+            wall, busy = time.perf_counter() - started_at, busy_seconds() - busy
             over.set()
             watcher.join()
             for pid in descendants(process.pid, session=True):

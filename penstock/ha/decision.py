@@ -22,7 +22,6 @@ class Rejected(StrEnum):
     slower = "costs the same and is slower"
     saves_little = "saves too little to switch"
     cooling = "would save, but the last switch was too recently"
-    warming = "not enough is measured yet"
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,35 @@ import json
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.contract import Store
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.coordinator import LocalStarter, start_engine
-from penstock.ha.placement import choose_node
 from penstock.ha.unit import Kind, Unit, UnitRecord
 
 _UP, _REQUESTS, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
 #: how often a node checks for requests
 LOOK_SECONDS = 0.2
+
+
+def choose_node(
+    home: str, secondaries: Iterable[tuple[str, str]], nodes: Collection[str], avoided: Collection[str] = ()
+) -> str:
+    """The node of the next follower of a leader at `home`. `secondaries`: for each existing follower, the node of its
+    leader and its own; `avoided`: nodes that are chosen only if there is no other besides `home`.
+
+    In whatever order units are placed, while the nodes stay the same, the followers of one node's leaders are spread
+    evenly over the other nodes, give or take one.
+    """
+    placed = list(secondaries)
+    load = Counter(node for _, node in placed)
+    from_home = Counter(node for primary, node in placed if primary == home)
+    others = [node for node in nodes if node != home] or list(nodes)
+    suiting = [node for node in others if node not in avoided] or others
+    return min(suiting, key=lambda node: (from_home[node], load[node], node))
 
 
 def start_on_node(

@@ -69,7 +69,6 @@ class Partition:
         self._group: list[Frame] = []
         self._fd = self._index_fd = -1
         self._written = Committed()
-        self._group_place = 0
         #: what opening cut from the end: never acknowledged, so producers send it again
         self.cut_bytes = 0
         #: bytes that producers dropped

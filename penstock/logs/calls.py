@@ -22,7 +22,7 @@ from typing import ClassVar, Unpack
 
 import numpy as np
 
-from penstock.logs.cells import Texts, concatenate_cells, join_rows, to_cells
+from penstock.logs.cells import Texts, concatenate_cells, join_blocks, join_rows, to_cells
 from penstock.logs.draw import Ints, Words, below, draws, draws_at, mixed, power_law
 from penstock.logs.generated import ORIGIN, MadeLog, too_small_error
 from penstock.logs.rates import Profile, Rate, Shape
@@ -45,8 +45,6 @@ _IMPOSSIBLE_WITHIN_SECONDS = 30
 _MILLION = 1_000_000
 #: telephone numbers: a prefix and the scrambled rank in eight digits, so that neighbours are not alike
 _PREFIX, _NUMBERS, _SCRAMBLE = "346", 100_000_000, 61_803_399
-_LINES_A_TIME = 8192
-"""Lines made in one go: few enough that their columns stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,7 @@ class Calls:
 
     def lines(self, partition: int, first: int, instants: Ints) -> bytes:
         """The lines of the offsets from `first`, one for each instant (microseconds since 1970)."""
-        blocks = range(0, len(instants), _LINES_A_TIME)
-        return b"".join(
-            [self._block(partition, first + at, instants[at : at + _LINES_A_TIME]) for at in blocks]
-        )
+        return join_blocks(self._block, partition, first, instants)
 
     def _block(self, partition: int, first: int, instants: Ints) -> memoryview:
         words, tables = _words(), _callers(self.callers, self.districts)

@@ -5,13 +5,18 @@ Receives texts and columns of cells; returns columns to take from, and the bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.logs.draw import Ints
+
 Texts: TypeAlias = npt.NDArray[np.void]
+
+#: lines made in one go: few enough that their columns stay in the cache
+_LINES_A_TIME = 8192
 
 
 def to_cells(words: Iterable[str]) -> Texts:
@@ -40,3 +45,11 @@ def _concatenate(columns: Sequence[Texts]) -> Texts:
     for i, cells in enumerate(columns):
         whole[f"f{i}"] = cells
     return whole
+
+
+def join_blocks(
+    block: Callable[[int, int, Ints], memoryview], partition: int, first: int, instants: Ints
+) -> bytes:
+    """The lines of a partition from the offset `first`, one for each instant; `block` makes those of some instants."""
+    starts = range(0, len(instants), _LINES_A_TIME)
+    return b"".join([block(partition, first + at, instants[at : at + _LINES_A_TIME]) for at in starts])

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.logs.cells import Texts, concatenate_cells, join_rows, to_cells
+from penstock.logs.cells import Texts, concatenate_cells, join_blocks, join_rows, to_cells
 from penstock.logs.draw import Ints, below, draws, mixed, power_law
 
 _AGENTS = (
@@ -45,8 +45,6 @@ _REFERER_SHARES = (
 _STATUS_SHARES = ((200, 3700), (304, 200), (404, 120), (302, 50), (500, 26))
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY_ZERO = datetime(1970, 1, 1).toordinal()
-_LINES_A_TIME = 8192
-"""Lines made in one go: few enough that their columns stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,7 @@ class Clicks:
 
     def lines(self, partition: int, first: int, instants: Ints) -> bytes:
         """The lines of the offsets from `first`, one for each instant (microseconds since 1970)."""
-        blocks = range(0, len(instants), _LINES_A_TIME)
-        return b"".join(
-            [self._block(partition, first + at, instants[at : at + _LINES_A_TIME]) for at in blocks]
-        )
+        return join_blocks(self._block, partition, first, instants)
 
     def _block(self, partition: int, first: int, instants: Ints) -> memoryview:
         words = _words(self.users, self.pages)

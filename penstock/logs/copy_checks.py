@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from penstock.errors import UserError
-from penstock.logs.contract import Partition
+from penstock.errors import ExternalError, UserError
+from penstock.logs.contract import Partition, Span
 
 #: how long two partitions may share a name and differ, in seconds: the file may be rotated in one copy already
 _ROTATING_SECONDS = 5.0
@@ -76,4 +76,15 @@ def difference_error(primary: str, detail: str) -> UserError:
         detail=detail,
         hint="The copies of a replicated log have the same records at the same offsets. Where producers' lines come "
         "interleaved, read gateways' logs with segments_by_producer.",
+    )
+
+
+def behind_error(primary: str, span: Span) -> ExternalError:
+    """The error for a copy that lacks the records of a span."""
+    return ExternalError(
+        "COPY_BEHIND",
+        primary,
+        where=f"partition {span.partition}, offsets {span.start} to {span.end}",
+        detail="No copy that can be read here has the planned records.",
+        hint="Another engine, or an earlier start of this one, had it. Bring a copy back that has it.",
     )

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.logs.copy_checks import Namesakes, check_ends, difference_error
+from penstock.logs.copy_checks import Namesakes, behind_error, check_ends, difference_error
 from penstock.logs.copy_choice import Choice, Extent, choose_copy
 from penstock.logs.late_starts import LateStarts
 from penstock.logs.stragglers import PATIENCE_SECONDS, Stragglers
@@ -365,14 +365,14 @@ class ReplicatedLog(Log):
         copy = self._copies[number]
         for one in copy.as_copy({span.partition: span.start})[0]:
             if one.id == span.partition and one.earliest <= span.start and one.latest < span.end:
-                raise _behind_error(f"{copy.describe()} has not come to offset {span.end} yet", span)
+                raise behind_error(f"{copy.describe()} has not come to offset {span.end} yet", span)
 
     def _find_own_id(self, number: int, span: Span) -> str:
         ids = self._ids[number]
         if span.partition not in ids:
             self._refresh_ids(number)
         if span.partition not in ids:
-            raise _behind_error(
+            raise behind_error(
                 f"{self._copies[number].describe()} does not have partition {span.partition}", span
             )
         return ids[span.partition]
@@ -382,16 +382,6 @@ class ReplicatedLog(Log):
         if chunk.offsets is not None and len(chunk.offsets):
             return int(chunk.offsets[-1]) + 1
         return chunk.start + (len(chunk.data) if self.unit == "bytes" else chunk.data.count(b"\n"))
-
-
-def _behind_error(primary: str, span: Span) -> ExternalError:
-    return ExternalError(
-        "COPY_BEHIND",
-        primary,
-        where=f"partition {span.partition}, offsets {span.start} to {span.end}",
-        detail="No copy that can be read here has the planned records.",
-        hint="Another engine, or an earlier start of this one, had it. Bring a copy back that has it.",
-    )
 
 
 def _digest(log: Log, span: Span) -> bytes:

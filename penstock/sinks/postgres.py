@@ -8,12 +8,16 @@ the job's row of the ledger, so of two engines that both believe they may write,
 Does not guarantee: more than the server does (`synchronous_commit = off` may lose what it has acknowledged).
 On failure: `ExternalError` SINK_UNWRITABLE, and the epoch is there whole or not at all, which the ledger shows when it
 is delivered again; `UserError` when the table, or a value, does not fit.
+
+Times keep their microseconds (PostgreSQL has no finer ones); lists and structs are `jsonb`, with times in them as text.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -21,7 +25,7 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.sinks.contract import Sink
-from penstock.sinks.postgres_types import column_type, to_copy_rows
+from penstock.sinks.portable import to_portable
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
@@ -244,3 +248,64 @@ def _name(table: str) -> str:
 
 def _quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
+
+
+_SIMPLE: tuple[tuple[type[pl.DataType], str], ...] = (
+    (pl.Int8, "smallint"),
+    (pl.Int16, "smallint"),
+    (pl.Int32, "integer"),
+    (pl.Int64, "bigint"),
+    (pl.UInt8, "smallint"),
+    (pl.UInt16, "integer"),
+    (pl.UInt32, "bigint"),
+    (pl.UInt64, "numeric"),
+    (pl.Int128, "numeric"),
+    (pl.Decimal, "numeric"),
+    (pl.Float32, "real"),
+    (pl.Float64, "double precision"),
+    (pl.Boolean, "boolean"),
+    (pl.Date, "date"),
+    (pl.Time, "time without time zone"),
+    (pl.Duration, "interval"),
+    (pl.Binary, "bytea"),
+)
+
+
+def column_type(dtype: pl.DataType) -> str:
+    """The type of PostgreSQL, as `format_type` returns it."""
+    if isinstance(dtype, pl.Datetime):
+        return f"timestamp {'with' if dtype.time_zone else 'without'} time zone"
+    if dtype.is_nested():
+        return "jsonb"
+    return next((name for kind, name in _SIMPLE if isinstance(dtype, kind)), "text")
+
+
+def to_copy_rows(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Convert rows to tuples of the values that the types of the columns accept."""
+    nested = [name for name, dtype in rows.schema.items() if dtype.is_nested()]
+    plain = rows.with_columns(to_portable(rows.select(nested)).get_columns())
+    plain = plain.with_columns(
+        pl.col(name).dt.total_microseconds() for name, dtype in rows.schema.items() if dtype == pl.Duration
+    )
+    plain = plain.with_columns(
+        pl.col(name).cast(pl.String)
+        for name, dtype in rows.schema.items()
+        if isinstance(dtype, pl.Categorical | pl.Enum)
+    )
+    json_at = {rows.columns.index(name) for name in nested}
+    spans_at = {at for at, dtype in enumerate(rows.dtypes) if dtype == pl.Duration}
+    if not json_at and not spans_at:
+        return plain.iter_rows()
+    return (
+        tuple(
+            value
+            if value is None
+            else json.dumps(value, ensure_ascii=False)
+            if at in json_at
+            else timedelta(microseconds=value)
+            if at in spans_at
+            else value
+            for at, value in enumerate(row)
+        )
+        for row in plain.iter_rows()
+    )

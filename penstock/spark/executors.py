@@ -37,15 +37,13 @@ _QUIET_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Executor:
-    """An executor: `host` as Spark knows it, `since` in seconds of the epoch, and the most memory its JVM used."""
+    """An executor: `host` as Spark knows it, `since` in seconds of the epoch."""
 
     id: str
     host: str
     cores: int
     since: float
-    running_tasks: int
     done_tasks: int
-    jvm_peak_bytes: int
     #: it is going: it gets no further tasks
     leaving: bool = False
 
@@ -177,16 +175,13 @@ class Executors:
             time.sleep(_POLL_SECONDS)
 
     def _executor(self, summary: Any) -> Executor:
-        peaks, id_ = summary.peakMemoryMetrics(), summary.id()
-        kinds = ("JVMHeapMemory", "JVMOffHeapMemory") if peaks.isDefined() else ()
+        id_ = summary.id()
         return Executor(
             id_,
             summary.hostPort().rpartition(":")[0],
             summary.totalCores(),
             summary.addTime().getTime() / 1000,
-            summary.activeTasks(),
             summary.completedTasks(),
-            sum(max(0, peaks.get().getMetricValue(kind)) for kind in kinds),
             not self._backend.isExecutorActive(id_),
         )
 

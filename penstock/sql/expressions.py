@@ -1,4 +1,4 @@
-"""Compile expressions of a query to typed expressions of Polars, with three truth values.
+"""Compile expressions of a query, with their calls of functions, to typed expressions of Polars; three truth values.
 
 What cannot be computed for a value (a division by zero, a cast) is null, as in Spark outside its ANSI mode. What
 cannot fit whatever the value raises `UserError` with its position in the query.
@@ -17,14 +17,21 @@ from penstock.errors import UserError
 from penstock.query.check import empty_frame
 from penstock.sql import scalar_operators as operators
 from penstock.sql import types
-from penstock.sql.calls import NON_DETERMINISTIC, build_call, check_function, non_deterministic
+from penstock.sql.aggregates import AGGREGATES
 from penstock.sql.coercion import coerce, literal
 from penstock.sql.errors import errors_at, position_of, query_error, suggest_name
-from penstock.sql.functions import TypedExpr
+from penstock.sql.functions import FUNCTIONS, TypedExpr
 from penstock.sql.relation import Relation, name_parts
-from penstock.sql.scope import Scope
+from penstock.sql.scope import Scope, UserFunction
 from penstock.sql.statements import Scalar, parse_number
-from penstock.sql.windows import interval_microseconds
+from penstock.sql.windows import EDGES, interval_microseconds, is_window
+
+#: functions whose result depends on when or where they are called
+_NON_DETERMINISTIC = """
+    rand randn random uuid shuffle now curdate current_date current_time current_timestamp current_timezone
+    current_user localtimestamp localtime sysdate monotonically_increasing_id input_file_name spark_partition_id
+"""
+NON_DETERMINISTIC = frozenset(_NON_DETERMINISTIC.split())
 
 
 class ExpressionCompiler:
@@ -262,3 +269,61 @@ _RULES: dict[type, Callable[[ExpressionCompiler, Any], pl.Expr | TypedExpr]] = {
     exp.Mod: operators.divide_integers,
     exp.Neg: operators.negate,
 }
+
+
+def check_function(node: exp.Expr, name: str, own: Mapping[str, UserFunction]) -> None:
+    """Raise NON_DETERMINISTIC, or UNKNOWN_FUNCTION or what explains a misplaced name better."""
+    if name in own or name in FUNCTIONS:
+        return
+    if name in NON_DETERMINISTIC:
+        raise non_deterministic(node, name)
+    if name in AGGREGATES:
+        raise query_error(
+            node,
+            "MISPLACED_AGGREGATE",
+            f"{name} is computed over several events and cannot stand here",
+            "Aggregates stand in SELECT, HAVING and ORDER BY, not in WHERE, GROUP BY, ON or another aggregate.",
+        )
+    if name in EDGES or is_window(node):
+        raise query_error(
+            node,
+            "BAD_WINDOW",
+            f"{name} belongs in GROUP BY, or in FROM",
+            "As in GROUP BY TUMBLE(ts, INTERVAL '30' SECOND); then select window_start and window_end.",
+        )
+    raise query_error(
+        node,
+        "UNKNOWN_FUNCTION",
+        f"there is no function {name}",
+        suggest_name(name, [*FUNCTIONS, *AGGREGATES, *own]),
+    )
+
+
+def build_call(
+    node: exp.Expr, name: str, arguments: Sequence[TypedExpr], own: Mapping[str, UserFunction]
+) -> pl.Expr:
+    """The expression of a call; raises BAD_ARGUMENT, or USER_FUNCTION_FAILED for the user's own functions."""
+    if name not in own:
+        check_function(node, name, own)
+        return FUNCTIONS[name].build(arguments)
+    try:
+        return own[name](*(argument.expr for argument in arguments))
+    except UserError:
+        raise
+    except Exception as failure:  # whatever the user's code raises
+        raise query_error(
+            node,
+            "USER_FUNCTION_FAILED",
+            f"the function {name} raised {type(failure).__name__}: {failure}",
+            "It is called with Polars expressions and must return one.",
+        ) from failure
+
+
+def non_deterministic(node: exp.Expr, name: str) -> UserError:
+    """The error for a function whose result is another each time."""
+    return query_error(
+        node,
+        "NON_DETERMINISTIC",
+        f"{name.lower()} would return another result when the same events are computed again",
+        "Use the event time of the events, or window_end.",
+    )

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from bench import reference
-from bench.dataset import Dataset, Parameters, materialised
-from bench.decode import decoded
-from bench.outcome import Outcome, agree, read
-from bench.worker import Task, main, performed
+from bench.dataset import Dataset, Parameters, make_dataset
+from bench.decode import measure_decoding
+from bench.outcome import Outcome, agree, read_outcomes
+from bench.worker import Task, main, run_task
 from penstock.errors import InternalError
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return materialised(Parameters(5_000, rate=50), tmp_path_factory.mktemp("clicks"))
+    return make_dataset(Parameters(5_000, rate=50), tmp_path_factory.mktemp("clicks"))
 
 
 def performed_here(task: Task, place: Path) -> list[Outcome]:
     """The outcomes of a task, in the session of the tests."""
     place.mkdir()
     main(task.to_json(), place)
-    return read(place / "outcomes.json")
+    return read_outcomes(place / "outcomes.json")
 
 
 def check(task: Task, outcome: Outcome, small: Dataset) -> None:
@@ -39,7 +39,7 @@ def check(task: Task, outcome: Outcome, small: Dataset) -> None:
 @pytest.mark.timeout(240)
 def test_an_engine_agrees_with_plain_batch_code(engine: str, case: str, small: Dataset) -> None:
     task = Task(engine, case, (small,))
-    (outcome,) = performed(task)
+    (outcome,) = run_task(task)
     check(task, outcome, small)
 
 
@@ -63,11 +63,11 @@ def test_epochs_are_measured_one_by_one(tmp_path: Path) -> None:
 
 
 def test_the_decoder_takes_every_line_however_the_work_is_shared(small: Dataset) -> None:
-    assert decoded(small, 1, 2).events == decoded(small, 2, 1).events == small.events
+    assert measure_decoding(small, 1, 2).events == measure_decoding(small, 2, 1).events == small.events
 
 
 def test_a_process_that_fails_says_what_it_printed(tmp_path: Path) -> None:
     nowhere = Dataset(1, 1, tmp_path / "nowhere", tmp_path / "nowhere")
-    with pytest.raises(InternalError, match="nobody knows how to run abacus") as failed:
-        performed(Task("abacus", "patterns", (nowhere,)))
+    with pytest.raises(InternalError, match="no program runs abacus") as failed:
+        run_task(Task("abacus", "patterns", (nowhere,)))
     assert failed.value.condition == "BENCH_FAILED"

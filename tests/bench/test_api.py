@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.api_load import Asked, Heard, asked, loaded, subscribed, told_since
+from bench.api_load import (
+    AnsweredRequests,
+    ReceivedEvents,
+    result_epochs_since,
+    run_load,
+    run_requests,
+    run_subscribers,
+)
 from penstock.errors import ExternalError
 from tests.server import kit
 
@@ -39,16 +46,16 @@ def flowing(state: Path) -> Iterator[int]:
 
 def test_questions_are_asked_at_their_rate_and_all_answered(state: Path) -> None:
     with flowing(state) as port:
-        found = loaded(asked(port, per_second=50, seconds=1.0, connections=4))
+        found = run_load(run_requests(port, per_second=50, seconds=1.0, connections=4))
     assert len(found.delays) == 50
     assert all(delay > 0 for delay in found.delays)
     assert 0 < found.rate <= 51
 
 
-def test_subscribers_are_held_against_what_the_service_told(state: Path) -> None:
+def test_subscribers_are_compared_with_the_results_that_the_service_keeps(state: Path) -> None:
     with flowing(state) as port:
-        found = loaded(subscribed(port, subscribers=5, seconds=1.0))
-        assert told_since(port, found.epochs[0])[: len(found.epochs)] == found.epochs
+        found = run_load(run_subscribers(port, subscribers=5, seconds=1.0))
+        assert result_epochs_since(port, found.epochs[0])[: len(found.epochs)] == found.epochs
     assert found.epochs
     assert found.share == 1.0
     assert len(found.spreads) == len(found.epochs)
@@ -58,21 +65,21 @@ def test_subscribers_are_held_against_what_the_service_told(state: Path) -> None
 def test_who_misses_an_epoch_has_one_twice_or_hears_nothing_is_not_right() -> None:
     whole = [(4, 1.0), (5, 2.0), (7, 3.0)]
     others = [whole[:2], [*whole[:2], *whole[1:]], [], [whole[1], whole[0], whole[2]]]
-    found = Heard([whole, [*whole, (8, 4.0)], *others], [4, 5, 7])
+    found = ReceivedEvents([whole, [*whole, (8, 4.0)], *others], [4, 5, 7])
     assert found.share == pytest.approx(2 / 6)
     assert found.spreads == [0.0, 0.0, 0.0]
-    assert Heard([[], []], [4]).share == 0.0
-    assert Heard([[], []], [4]).spreads == []
+    assert ReceivedEvents([[], []], [4]).share == 0.0
+    assert ReceivedEvents([[], []], [4]).spreads == []
 
 
-def test_a_service_that_is_gone_or_refuses_is_told(state: Path) -> None:
+def test_a_service_that_is_down_or_refuses_is_an_error(state: Path) -> None:
     with kit.site(state, events=3) as site:
         port = int(site.url.rpartition(":")[2])
         with pytest.raises(ExternalError, match="404"):
-            loaded(asked(port, per_second=10, seconds=0.2, connections=1))
-    with pytest.raises(ExternalError, match="hung up"):
-        loaded(asked(port, per_second=10, seconds=0.2, connections=1))
+            run_load(run_requests(port, per_second=10, seconds=0.2, connections=1))
+    with pytest.raises(ExternalError, match="closed the connection"):
+        run_load(run_requests(port, per_second=10, seconds=0.2, connections=1))
 
 
 def test_the_rate_counts_until_the_last_answer() -> None:
-    assert Asked([0.1] * 100, 2.0).rate == 50.0
+    assert AnsweredRequests([0.1] * 100, 2.0).rate == 50.0

@@ -15,7 +15,7 @@ from setuptools import find_packages
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bench.benchmark import Benchmark, Told
+from bench.benchmark import Benchmark, ShowProgress
 from bench.cli import bench_app
 from bench.peers import growth
 from bench.peers.roster import PEERS, WORKLOADS, Peer, code_lines
@@ -49,7 +49,7 @@ def test_a_benchmark_runs_exactly_the_cases_that_its_command_offers(
     """All of them are wanted where none is named, so one that cannot be run ends a benchmark before its end."""
     offered: list[tuple[Benchmark, list[str]]] = []
 
-    def report(make: Callable[[Told], Benchmark], wanted: list[str], json: bool) -> None:
+    def report(make: Callable[[ShowProgress], Benchmark], wanted: list[str], json: bool) -> None:
         offered.append((make(lambda _: None), wanted))
 
     monkeypatch.setattr("bench.cli._report", report)
@@ -83,9 +83,9 @@ def test_the_installed_command_says_where_the_benchmarks_are(capsys: pytest.Capt
     with pytest.raises(SystemExit) as left:
         cli.main(["bench", "clicks", "--json"])
     assert left.value.code == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "[BENCH_MOVED]" in said
-    assert "`./run bench clicks --json`" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "[BENCH_MOVED]" in output
+    assert "`./run bench clicks --json`" in output
 
 
 def test_the_script_starts_a_benchmark_with_the_checkout_on_the_path(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.dataset import Parameters, materialised
+from bench.dataset import Parameters, make_dataset
 from bench.outcome import EpochClock, agree, span_seconds
 from penstock.errors import InternalError
 
@@ -14,13 +14,13 @@ SMALL = Parameters(5_000, rate=50)
 
 
 def test_the_whole_files_are_the_generated_log(tmp_path: Path) -> None:
-    made = materialised(SMALL, tmp_path / "kept")
+    made = make_dataset(SMALL, tmp_path / "kept")
     plain = SMALL.log().materialise(tmp_path / "plain")
     assert [path.read_bytes() for path in made.files] == [path.read_bytes() for path in plain]
 
 
 def test_the_rotated_files_are_the_whole_ones_cut_and_one_closing_line(tmp_path: Path) -> None:
-    made = materialised(SMALL, tmp_path)
+    made = make_dataset(SMALL, tmp_path)
     for server, whole in enumerate(made.files):
         pieces = sorted(made.rotated.glob(f"*-p{server}.log"))
         assert len(pieces) == 10
@@ -31,24 +31,24 @@ def test_the_rotated_files_are_the_whole_ones_cut_and_one_closing_line(tmp_path:
 
 
 def test_files_of_a_rotation_were_changed_before_those_of_the_next(tmp_path: Path) -> None:
-    paths = sorted(materialised(SMALL, tmp_path).rotated.iterdir(), key=lambda path: path.name)
+    paths = sorted(make_dataset(SMALL, tmp_path).rotated.iterdir(), key=lambda path: path.name)
     changed = [(path.stat().st_mtime, path.name[:5]) for path in paths]
     assert changed == sorted(changed)
     assert len(set(changed)) == 10
 
 
 def test_a_smaller_data_set_is_a_prefix_of_a_larger_one(tmp_path: Path) -> None:
-    small = materialised(Parameters(1_000, rate=50), tmp_path)
-    large = materialised(SMALL, tmp_path)
+    small = make_dataset(Parameters(1_000, rate=50), tmp_path)
+    large = make_dataset(SMALL, tmp_path)
     for short, long in zip(small.files, large.files, strict=True):
         assert long.read_bytes().startswith(short.read_bytes())
 
 
 def test_files_are_kept_for_the_next_run_with_equal_parameters(tmp_path: Path) -> None:
-    made = materialised(SMALL, tmp_path)
+    made = make_dataset(SMALL, tmp_path)
     before = made.files[0].stat().st_ino
-    assert materialised(SMALL, tmp_path).files[0].stat().st_ino == before
-    assert materialised(Parameters(5_000, rate=50, seed=2), tmp_path).whole != made.whole
+    assert make_dataset(SMALL, tmp_path).files[0].stat().st_ino == before
+    assert make_dataset(Parameters(5_000, rate=50, seed=2), tmp_path).whole != made.whole
 
 
 def test_an_answer_that_is_not_right_is_refused() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.cli import sized, spelled, stage_lines, table
+from bench.cli import click_size, format_value, stage_lines, table
 from bench.findings import Finding, Target, ratio
 
 
@@ -30,9 +30,9 @@ def test_a_finding_is_one_json_object_on_one_line_with_all_runs() -> None:
     }
 
 
-def test_target_and_met_are_told_only_where_a_figure_is_asked_for() -> None:
-    told = json.loads(finding(800_000, target=Target(700_000)).to_json())
-    assert (told["target"], told["met"]) == (700_000, True)
+def test_target_and_met_are_present_only_with_a_target() -> None:
+    record = json.loads(finding(800_000, target=Target(700_000)).to_json())
+    assert (record["target"], record["met"]) == (700_000, True)
     assert "met" not in json.loads(finding(800_000).to_json())
 
 
@@ -65,7 +65,7 @@ def test_the_table_has_a_row_for_every_finding() -> None:
 
 
 def test_figures_are_spelled_with_as_many_digits_as_one_can_believe() -> None:
-    assert [spelled(value) for value in (1234567.8, 123.4, 12.345, 0.12345)] == [
+    assert [format_value(value) for value in (1234567.8, 123.4, 12.345, 0.12345)] == [
         "1,234,568",
         "123",
         "12.3",
@@ -73,11 +73,11 @@ def test_figures_are_spelled_with_as_many_digits_as_one_can_believe() -> None:
     ]
 
 
-def test_stages_are_told_a_line_a_case() -> None:
+def test_stages_are_shown_as_one_line_per_case() -> None:
     assert stage_lines({"patterns": {"scan": 1.25, "epochs": 4.0}}) == ["patterns: scan 1.25 s, epochs 4"]
 
 
 def test_the_smaller_data_sets_never_exceed_the_events_asked_for() -> None:
-    size = sized(quick=False, events=10_000, runs=None)
+    size = click_size(quick=False, events=10_000, runs=None)
     assert (size.events, size.slow_events, size.warm_events, size.runs) == (10_000, 10_000, 10_000, 3)
-    assert sized(quick=True, events=None, runs=2).runs == 2
+    assert click_size(quick=True, events=None, runs=2).runs == 2

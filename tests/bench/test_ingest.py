@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cli import IngestCase
-from bench.ingest import Ingest, Size, _grown
-from bench.ingest_crowd import Crowd
-from bench.ingest_results import Passed
+from bench.ingest import Ingest, Size, _memory_growth
+from bench.ingest_results import Throughput
+from bench.simulated_agents import SimulatedAgents
 from penstock.errors import ExternalError
 
 #: these start Spark and send at full rate: for a quiet machine
@@ -20,11 +20,11 @@ WITH_ENGINE = ("result", "latency")
 
 @pytest.mark.parametrize("case", [case for case in IngestCase if case not in WITH_ENGINE])
 def test_a_case_tells_its_findings(case: str) -> None:
-    told: list[str] = []
-    bench = Ingest(Size(lines=1_000, light_seconds=0.5, agents=5, agents_seconds=2, runs=1), told.append)
+    progress: list[str] = []
+    bench = Ingest(Size(lines=1_000, light_seconds=0.5, agents=5, agents_seconds=2, runs=1), progress.append)
     findings = list(bench.cases()[case]())
     assert findings
-    assert told
+    assert progress
     #: a ratio or a difference, which may be nought on a run as short as this
     small = ("grown", "core", "slowest")
     assert all(
@@ -33,7 +33,7 @@ def test_a_case_tells_its_findings(case: str) -> None:
 
 
 def test_lines_take_from_when_they_were_due_to_the_commit_of_their_epoch() -> None:
-    found = Passed(lines=8, line_bytes=10.0)
+    found = Throughput(lines=8, line_bytes=10.0)
     found.sent = [(0.0, 10), (1.0, 20), (2.0, 30), (3.0, 40)]
     found.committed = {
         "p0": [(0.5, 10), (1.75, 20), (3.5, 40)],
@@ -44,7 +44,7 @@ def test_lines_take_from_when_they_were_due_to_the_commit_of_their_epoch() -> No
 
 
 def test_the_rate_is_what_was_committed_between_the_warm_up_and_the_last_write() -> None:
-    found = Passed(line_bytes=10.0, sent=[(float(at), 100 * at) for at in range(11)])
+    found = Throughput(line_bytes=10.0, sent=[(float(at), 100 * at) for at in range(11)])
     found.committed = {
         "p0": [(1.0, 1_000), (3.0, 2_000), (5.0, 4_000), (9.0, 8_000), (12.0, 9_000)],
         "p1": [(4.0, 0), (8.0, 4_000)],
@@ -53,9 +53,9 @@ def test_the_rate_is_what_was_committed_between_the_warm_up_and_the_last_write()
 
 
 def test_memory_is_flat_when_its_second_half_is() -> None:
-    assert _grown([10.0] * 5 + [30.0] * 55 + [31.0] * 40) == 1.0
-    assert _grown([float(at) for at in range(100)]) == 40.0
-    assert _grown([7.0]) == 0.0
+    assert _memory_growth([10.0] * 5 + [30.0] * 55 + [31.0] * 40) == 1.0
+    assert _memory_growth([float(at) for at in range(100)]) == 40.0
+    assert _memory_growth([7.0]) == 0.0
 
 
 @pytest.fixture
@@ -88,4 +88,4 @@ def refusing() -> Iterator[int]:
 
 def test_an_agent_that_is_refused_ends_the_case_with_the_reason(refusing: int) -> None:
     with pytest.raises(ExternalError, match="TOO_MANY_CONNECTIONS"):
-        Crowd(refusing, 3, b"a line\n", 5.0).send(lambda passed: None)
+        SimulatedAgents(refusing, 3, b"a line\n", 5.0).send(lambda passed: None)

@@ -1,4 +1,4 @@
-"""The jobs of the jobs benchmark: drawn from a seed, told in SQL, and answered rightly by plain batch code."""
+"""The jobs of the jobs benchmark: drawn from a seed, written in SQL, and computed correctly by plain batch code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from bench import jobs_reference as reference
-from bench.dataset import Dataset, Parameters, materialised
+from bench.dataset import Dataset, Parameters, make_dataset
 from bench.job_queries import Aggregate, Condition, Job, Words, answer, jobs_of
 from bench.pyspark_jobs import outcome
-from bench.worker import Task, performed
+from bench.worker import Task, run_task
 from penstock.errors import InternalError
 
 WORDS = Words(
@@ -28,7 +28,7 @@ WORDS = Words(
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return materialised(Parameters(3_000, rate=30), tmp_path_factory.mktemp("clicks"))
+    return make_dataset(Parameters(3_000, rate=30), tmp_path_factory.mktemp("clicks"))
 
 
 def test_the_template_has_a_constant_for_each_job() -> None:
@@ -124,25 +124,25 @@ def test_the_reference_is_right(small: Dataset) -> None:
         *jobs_of("template", 2, reference.words_of(small)),
         *jobs_of("arbitrary", 40, reference.words_of(small)),
     ]:
-        right, told = plainly(job, events), defaultdict(list)
+        right, rows_by_window = plainly(job, events), defaultdict(list)
         for start, *rest in reference.rows(job, events).iter_rows():
             keys, values = rest[: len(job.keys)], rest[len(job.keys) :]
-            told[start // 1_000_000].append((tuple(keys), pytest.approx(values)))
+            rows_by_window[start // 1_000_000].append((tuple(keys), pytest.approx(values)))
         expected = defaultdict(list)
         for (start, *keys), values in right.items():
             expected[start].append((tuple(keys), values))
-        assert told.keys() == expected.keys(), job.sql()
+        assert rows_by_window.keys() == expected.keys(), job.sql()
         for start, rows in expected.items():
             if job.top is not None:
                 rows = sorted(rows, key=lambda row: (-row[1][0], row[0]))[: job.top]
-            assert dict(rows) == dict(told[start]), job.sql()
+            assert dict(rows) == dict(rows_by_window[start]), job.sql()
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.soak
 def test_plain_pyspark_answers_jobs_rightly(small: Dataset) -> None:
-    (made,) = performed(Task("pyspark", "jobs", (small,), family="arbitrary", jobs=4, limit_seconds=200))
+    (made,) = run_task(Task("pyspark", "jobs", (small,), family="arbitrary", jobs=4, limit_seconds=200))
     jobs = jobs_of("arbitrary", 4, reference.words_of(small))
     assert made.answer == reference.answers(jobs, small)
     assert (made.events, made.stages["jobs done"], made.stages["share read"]) == (small.events, 4, 1)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from bench import jobs_reference as reference
-from bench.dataset import Parameters, materialised
+from bench.dataset import Parameters, make_dataset
 from bench.job_queries import FAMILIES, STREAM, Family, answer, jobs_of
 from bench.penstock_jobs import name_of, script
 from bench.penstock_runs import clicks, files_of
@@ -19,20 +19,20 @@ from penstock.testing.inline import InlineEngine
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hundred_jobs_together_answer_as_plain_batch_code_does(family: Family, tmp_path: Path) -> None:
-    dataset = materialised(Parameters(6_000, rate=200), tmp_path / "data")
+    dataset = make_dataset(Parameters(6_000, rate=200), tmp_path / "data")
     jobs = jobs_of(family, 100, reference.words_of(dataset))
     program = Program(
         "bench", tmp_path / "s", streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs)
     )
     engine = InlineEngine(program, tmp_path / "s", epoch_units=400_000)
-    told: dict[str, list[pl.DataFrame]] = defaultdict(list)
+    rows_by_job: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for report in engine.steps():
         for name, rows in report.rows.items():
-            told[name].append(rows)
+            rows_by_job[name].append(rows)
     engine.close()
     right = reference.answers(jobs, dataset)
     found = [
-        answer(job, pl.concat(told[name_of(job)])) if told[name_of(job)] else [job.number, 0, 0]
+        answer(job, pl.concat(rows_by_job[name_of(job)])) if rows_by_job[name_of(job)] else [job.number, 0, 0]
         for job in jobs
     ]
     assert found == right

@@ -1,4 +1,4 @@
-"""The operator benchmark: what it tries, what it says, and that nothing is said before all answers agree."""
+"""The operator benchmark: its trials and findings; it yields none before all results agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from bench import operators
 from bench import operators_reference as reference
-from bench.cli import OperatorCase, operators_sized
+from bench.cli import OperatorCase, operator_size
 from bench.findings import Finding
 from bench.operator_queries import Query, answer
 from bench.operators import CASES, QUICK, Operators, Size
@@ -58,7 +58,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
         size: Size = SMALL, seconds: Seconds = lambda *_: 1.0, wrong: str = ""
     ) -> tuple[Operators, Engines]:
         engines = Engines(seconds, wrong)
-        monkeypatch.setattr(operators, "performed", engines)
+        monkeypatch.setattr(operators, "run_task", engines)
         return Operators(size, tmp_path, lambda _: None), engines
 
     return made
@@ -72,33 +72,33 @@ def test_engines_are_compared_on_all_numbers_of_cores_and_targets_are_for_the_mo
     def seconds(engine: str, query: Query, cores: int) -> float:
         return (1.0 if engine == "penstock" else 4.0) * (0.003 if cores == 2 else 0.005)
 
-    told = found(bench(seconds=seconds)[0], "aggregate")
-    ours = told["aggregate", "penstock", "throughput"]
+    findings = found(bench(seconds=seconds)[0], "aggregate")
+    ours = findings["aggregate", "penstock", "throughput"]
     assert (ours.unit, ours.value, ours.met) == ("events/s", pytest.approx(1_000_000), True)
     assert ours.target is not None
-    assert told["aggregate", "pyspark", "throughput"].met is None
-    times = told["aggregate", "penstock/pyspark", "throughput"]
+    assert findings["aggregate", "pyspark", "throughput"].met is None
+    times = findings["aggregate", "penstock/pyspark", "throughput"]
     assert (times.value, times.met) == (pytest.approx(4), True)
-    assert told["aggregate, 1 core", "penstock", "throughput"].target is None
-    assert told["aggregate", "penstock", "2 cores over 1"].value == pytest.approx(5 / 3)
-    assert all(len(finding.runs) == SMALL.runs for finding in told.values())
+    assert findings["aggregate, 1 core", "penstock", "throughput"].target is None
+    assert findings["aggregate", "penstock", "2 cores over 1"].value == pytest.approx(5 / 3)
+    assert all(len(finding.runs) == SMALL.runs for finding in findings.values())
 
 
-def test_joins_are_told_for_every_window(bench: Made) -> None:
-    told = found(bench()[0], "join")
-    assert {case for case, *_ in told} == {"join", "join, 1 core", "join within 10 s", "join within 30 s"}
-    assert {f.target.value for f in told.values() if f.target} == {200_000, 3}
+def test_joins_have_findings_for_every_window(bench: Made) -> None:
+    findings = found(bench()[0], "join")
+    assert {case for case, *_ in findings} == {"join", "join, 1 core", "join within 10 s", "join within 30 s"}
+    assert {f.target.value for f in findings.values() if f.target} == {200_000, 3}
 
 
 def test_products_count_the_pairs_of_a_window_and_have_no_peer(bench: Made) -> None:
     made, engines = bench(seconds=lambda *_: 2.0)
-    told = found(made, "product")
+    findings = found(made, "product")
     dataset = engines.tasks[0].datasets[-1]
     for seconds in (10, 30, 60):
-        finding = told[f"product within {seconds} s", "penstock", "comparisons"]
+        finding = findings[f"product within {seconds} s", "penstock", "comparisons"]
         assert finding.value == reference.comparisons(dataset, seconds) / 2
         assert finding.target is not None
-    assert told["product", "penstock", "2 cores over 1"].value == 1
+    assert findings["product", "penstock", "2 cores over 1"].value == 1
     assert {task.engine for task in engines.tasks} == {"penstock"}
     assert "refuses" in made.left_out(CASES)[0]
     assert made.left_out(["map"]) == []
@@ -106,28 +106,30 @@ def test_products_count_the_pairs_of_a_window_and_have_no_peer(bench: Made) -> N
 
 def test_windows_are_flat_when_the_dearest_costs_little_more_than_the_cheapest(bench: Made) -> None:
     for dearest, flat in ((1.25, True), (1.5, False)):
-        told = found(bench(seconds=lambda _, q, __, d=dearest: d if q.windows == 60 else 1.0)[0], "windows")
-        spread = told["windows", "penstock", "most over least cost"]
+        findings = found(
+            bench(seconds=lambda _, q, __, d=dearest: d if q.windows == 60 else 1.0)[0], "windows"
+        )
+        spread = findings["windows", "penstock", "most over least cost"]
         assert (spread.value, spread.met) == (pytest.approx(dearest), flat)
-        assert told["windows", "pyspark", "most over least cost"].target is None
-        cost = told["windows: 6 overlapping", "penstock", "cost of an event"]
+        assert findings["windows", "pyspark", "most over least cost"].target is None
+        cost = findings["windows: 6 overlapping", "penstock", "cost of an event"]
         assert (cost.unit, cost.value) == ("us", pytest.approx(1e6 / SMALL.events))
 
 
-def test_orders_are_told_beside_no_order(bench: Made) -> None:
-    told = found(bench(seconds=lambda _, q, __: 3.0 if q.order == "strict" else 1.0)[0], "order")
-    assert told["order: strict", "penstock", "throughput over no order"].value == pytest.approx(1 / 3)
-    assert told["order: epoch", "penstock", "throughput over no order"].value == pytest.approx(1)
+def test_orders_are_compared_with_no_order(bench: Made) -> None:
+    findings = found(bench(seconds=lambda _, q, __: 3.0 if q.order == "strict" else 1.0)[0], "order")
+    assert findings["order: strict", "penstock", "throughput over no order"].value == pytest.approx(1 / 3)
+    assert findings["order: epoch", "penstock", "throughput over no order"].value == pytest.approx(1)
 
 
-def test_nothing_is_told_of_a_case_with_a_wrong_answer(bench: Made) -> None:
+def test_a_case_with_a_wrong_result_has_no_findings(bench: Made) -> None:
     made, _ = bench(wrong="aggregate")
     assert found(made, "map")
-    told = []
+    findings = []
     with pytest.raises(InternalError) as refused:
-        told += made.cases()["aggregate"]()
+        findings += made.cases()["aggregate"]()
     assert refused.value.condition == "BENCH_DISAGREES"
-    assert told == []
+    assert findings == []
 
 
 def test_a_process_is_warm_before_it_is_measured_and_every_other_run_is_in_reverse(bench: Made) -> None:
@@ -150,8 +152,8 @@ def test_a_quick_look_has_one_process_an_engine_for_all_cases(bench: Made) -> No
 
 
 def test_the_size_asked_for_bounds_every_data_set() -> None:
-    size = operators_sized(quick=False, events=2_000, runs=1)
+    size = operator_size(quick=False, events=2_000, runs=1)
     assert (size.events, size.join_events, size.product_events, size.warm_events) == (2_000,) * 4
     assert size.runs == 1
-    assert operators_sized(quick=True, events=None, runs=None) == QUICK
+    assert operator_size(quick=True, events=None, runs=None) == QUICK
     assert tuple(case.value for case in OperatorCase) == CASES

@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 
 from bench import operators_reference as reference
 from bench.call_data import CallParameters
-from bench.dataset import Dataset, materialised
+from bench.dataset import Dataset, make_dataset
 from bench.operator_queries import Query, answer
 from bench.operators import ORDERS
-from bench.outcome import Outcome, agree, read
+from bench.outcome import Outcome, agree, read_outcomes
 from bench.penstock_operators import condition, kilometres, operator_app
 from bench.penstock_runs import files_of
 from bench.pyspark_operators import refused_product
-from bench.worker import Task, main, performed
+from bench.worker import Task, main, run_task
 from penstock.decode import call_lines
 from penstock.logs.calls import COLUMNS
 from penstock.logs.contract import Chunk
@@ -30,7 +30,7 @@ from penstock.testing.inline import run_inline
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     parameters = CallParameters(4_000, rate=40, callers=500, districts=20)
-    return materialised(parameters, tmp_path_factory.mktemp("calls"))
+    return make_dataset(parameters, tmp_path_factory.mktemp("calls"))
 
 
 def check(
@@ -46,7 +46,7 @@ def check(
 @pytest.mark.timeout(300)
 @pytest.mark.soak
 def test_plain_pyspark(small: Dataset) -> None:
-    check("pyspark", (Query("map"), Query("aggregate"), Query("join", 30)), small, performed)
+    check("pyspark", (Query("map"), Query("aggregate"), Query("join", 30)), small, run_task)
 
 
 @pytest.mark.spark
@@ -62,7 +62,7 @@ def test_penstock(small: Dataset, tmp_path: Path) -> None:
     def here(task: Task) -> list[Outcome]:
         """In the session of the tests, not in a process of its own."""
         main(task.to_json(), tmp_path)
-        return read(tmp_path / "outcomes.json")
+        return read_outcomes(tmp_path / "outcomes.json")
 
     check("penstock", (Query("map"), Query("aggregate"), Query("join", 30)), small, here)
 
@@ -82,8 +82,8 @@ def test_penstock(small: Dataset, tmp_path: Path) -> None:
     ids=str,
 )
 def test_penstock_without_spark_in_many_epochs(query: Query, small: Dataset, tmp_path: Path) -> None:
-    told = operator_app(query, files_of(small), tmp_path / "results")
-    run_inline(told, tmp_path / "state", epoch_units=20_000)
+    application = operator_app(query, files_of(small), tmp_path / "results")
+    run_inline(application, tmp_path / "state", epoch_units=20_000)
     found = answer(query, parquet(tmp_path / "results").read())
     agree(str(query), "penstock", found, answer(query, reference.rows(query, small)))
 

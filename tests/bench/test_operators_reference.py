@@ -14,7 +14,7 @@ import pytest
 
 from bench import operators_reference as reference
 from bench.call_data import CLOSING_CALLER, CallParameters
-from bench.dataset import Dataset, materialised
+from bench.dataset import Dataset, make_dataset
 from bench.operator_queries import Query, answer
 from penstock.logs.calls import COLUMNS
 
@@ -26,7 +26,7 @@ Call = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return materialised(SMALL, tmp_path_factory.mktemp("calls"))
+    return make_dataset(SMALL, tmp_path_factory.mktemp("calls"))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def calls(small: Dataset) -> list[Call]:
     ]
 
 
-def told(query: Query, dataset: Dataset, *columns: str) -> list[tuple[Any, ...]]:
+def reference_rows(query: Query, dataset: Dataset, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(reference.rows(query, dataset).select(columns).iter_rows())
 
 
@@ -55,7 +55,7 @@ def kilometres(one: Call, other: Call) -> float:
 
 def test_map(small: Dataset, calls: list[Call]) -> None:
     expected = sorted((call["src"], (call["end"] - call["start"]) // SECOND) for call in calls)
-    assert told(Query("map"), small, "src", "duration") == expected
+    assert reference_rows(Query("map"), small, "src", "duration") == expected
 
 
 @pytest.mark.parametrize("windows", [1, 6, 60])
@@ -68,7 +68,7 @@ def test_aggregate(windows: int, small: Dataset, calls: list[Call]) -> None:
             durations[start, call["district"]].append((call["end"] - call["start"]) // SECOND)
             start -= advance
     expected = sorted((*key, len(found), sum(found) / len(found)) for key, found in durations.items())
-    found = told(
+    found = reference_rows(
         Query("aggregate", windows=windows), small, "window_start", "district", "count", "avg_duration"
     )
     assert found == expected
@@ -84,7 +84,7 @@ def test_join(seconds: int, small: Dataset, calls: list[Call]) -> None:
         and abs(one["ts"] - other["ts"]) <= reach
         and 0 < other["start"] - one["start"] <= reach
     )
-    found = told(Query("join", seconds), small, "src", "start", "start_right", "km")
+    found = reference_rows(Query("join", seconds), small, "src", "start", "start_right", "km")
     assert len(found) > 50
     assert [row[:3] for row in found] == [row[:3] for row in expected]
     assert [row[3] for row in found] == pytest.approx([row[3] for row in expected], abs=1e-3)
@@ -105,7 +105,7 @@ def test_product(seconds: int, small: Dataset, calls: list[Call]) -> None:
     )
     columns = ("src", "dst", "start", "src_right", "dst_right", "start_right")
     assert len(expected) > 50
-    assert told(Query("product", seconds), small, *columns) == expected
+    assert reference_rows(Query("product", seconds), small, *columns) == expected
     assert reference.comparisons(small, seconds) == len(near)
 
 
@@ -158,7 +158,7 @@ def test_an_answer_tells_a_wrong_value_and_a_row_too_few(operator: Any, column: 
 
 
 def test_the_closing_call_is_no_part_of_the_answer(tmp_path: Path) -> None:
-    made = materialised(SMALL, tmp_path)
+    made = make_dataset(SMALL, tmp_path)
     closing = sorted(made.rotated.glob("*-p0.log"))[-1].read_bytes().splitlines()[-1]
     assert closing.startswith(f"{CLOSING_CALLER},".encode())
     assert closing.count(b",") == len(COLUMNS) - 1

@@ -16,7 +16,7 @@ from bench.peers import data, feeder, growth
 from bench.peers.comparison import Comparison, Size, chosen, commit
 from bench.peers.environments import install, interpreter
 from bench.peers.programs import program
-from bench.peers.raw import Run, kept
+from bench.peers.raw import Run, write_run
 from bench.peers.roster import PEERS, PROGRAMS, WORKLOADS, Peer, left_out
 from bench.peers.watched import watched
 
@@ -40,20 +40,20 @@ def answered(peer: Peer, case: str, inputs: Path, place: Path, **env: str) -> di
     out = place / "out.json"
     command = [str(python), str(peer.path), case, str(source), str(out), "--jobs", "3"]
     own = {} if peer.packages else {"PYTHONPATH": os.pathsep.join(map(str, (PROGRAMS.parents[2], PROGRAMS)))}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
-        env={**kept, **own, **env},
+        env={**variables, **own, **env},
         cwd=place,
         check=False,
         timeout=110,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(out.read_text())
-    assert told["seconds"] > 0
-    return dict(told["answer"])
+    output = json.loads(out.read_text())
+    assert output["seconds"] > 0
+    return dict(output["answer"])
 
 
 def right(case: str, inputs: Path) -> dict[str, object]:
@@ -117,13 +117,13 @@ def test_runs_on_a_busy_machine_are_made_again_where_that_is_wanted(inputs: Path
 
     (first,) = made()
     calm, busy = (replace(first, others=others, began="2020-01-01T00:00:00+00:00") for others in (0.1, 0.9))
-    kept(busy, tmp_path)
+    write_run(busy, tmp_path)
     assert made() == []
     (again,) = made(busy_again=True)
     assert again.began >= first.began
-    kept(calm, tmp_path)
+    write_run(calm, tmp_path)
     assert made(busy_again=True) == []
-    kept(replace(busy, status="timeout"), tmp_path)
+    write_run(replace(busy, status="timeout"), tmp_path)
     assert [run.status for run in made(busy_again=True)] == ["ok"]
 
 
@@ -172,9 +172,9 @@ def test_a_peer_that_cannot_be_run_says_why(tmp_path: Path, monkeypatch: pytest.
     assert interpreter(PEERS["bytewax"], tmp_path) == "it is not installed here; --install does it"
     assert interpreter(PEERS["polars"], tmp_path) == Path(sys.executable)
     monkeypatch.setattr(sys, "version_info", (3, 19))
-    said = interpreter(PEERS["bytewax"], tmp_path)
-    assert said == "it has packages for Python up to 3.12, here is 3.19"
-    assert install(PEERS["bytewax"], lambda _: None, tmp_path) == said
+    reason = interpreter(PEERS["bytewax"], tmp_path)
+    assert reason == "it has packages for Python up to 3.12, here is 3.19"
+    assert install(PEERS["bytewax"], lambda _: None, tmp_path) == reason
 
 
 def test_all_processes_of_a_program_are_counted_and_ended(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_input_has_every_line_once_and_keys_in_one_part(inputs: Path) -> None:
 def test_a_live_input_has_the_time_of_its_writing(inputs: Path, tmp_path: Path) -> None:
     source = data.made("clicks", EVENTS, inputs)
     feeder.prepared(tmp_path / "live")
-    began = int(time.time())
+    started_at = int(time.time())
     feeder.feed(source, tmp_path / "live", 1_000, 0.5)
     lines = [
         line for path in (tmp_path / "live" / "parts").iterdir() for line in path.read_text().splitlines()
@@ -217,7 +217,7 @@ def test_a_live_input_has_the_time_of_its_writing(inputs: Path, tmp_path: Path) 
     assert sorted(lines) == sorted(pieces)
     assert len(lines) == 500
     stamps = {line.partition("[")[2][:20] for line in lines}
-    times = {time.strftime("%d/%b/%Y:%H:%M:%S", time.gmtime(began + more)) for more in range(60)}
+    times = {time.strftime("%d/%b/%Y:%H:%M:%S", time.gmtime(started_at + more)) for more in range(60)}
     assert stamps <= times
 
 
@@ -229,7 +229,7 @@ def test_an_answer_does_not_depend_on_order() -> None:
 
 
 def test_growth_is_measured_point_by_point(tmp_path: Path) -> None:
-    found = list(growth.measured(["epoch"], True, tmp_path, lambda _: None))
+    found = list(growth.measure(["epoch"], True, tmp_path, lambda _: None))
     assert [point["at"] for point in found] == [1_000, 3_000]
     assert all(point["cost"] > 0 for point in found)
     assert growth.read(tmp_path) == found

@@ -1,4 +1,4 @@
-"""The report is made of raw runs alone; a wrong answer gives no figure, a busy machine is told."""
+"""The report is made of raw runs alone; a wrong result gives no value, and a busy machine is noted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.cli import bench_app
 from bench.peers import growth, raw
 from bench.peers.comparison import chosen, gaps, why
 from bench.peers.growth_report import slope
-from bench.peers.raw import Run, agreement, kept
+from bench.peers.raw import Run, agreement, write_run
 from bench.peers.report import report
 from bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
 from penstock.errors import UserError
@@ -107,24 +107,24 @@ def test_a_difference_that_is_not_printed_is_none() -> None:
     assert "no streaming peer that was run is faster by either clock" in page
 
 
-def test_penstock_without_a_figure_is_told_too() -> None:
+def test_a_missing_result_of_penstock_is_noted_too() -> None:
     late = run("windows", "penstock", status="timeout", reason="not done after 60 s", answer={})
     page, _ = report([RUNS[0], late], MACHINE)
     assert "**windows**: Penstock has no figure (timeout: not done after 60 s)" in page
 
 
-def test_windows_that_were_not_told_are_found() -> None:
+def test_missing_windows_are_found() -> None:
     assert gaps({"few": ["10|1.0", "11|2.0", "12|3.0"]}) == 0
     assert gaps({"few": ["10|1.0", "13|2.0"]}) == 2
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_a_busy_machine_is_noted() -> None:
     page, _ = report([dataclasses.replace(RUNS[0], others=3.0), *RUNS[1:]], MACHINE)
     assert "busy with other work in 1 of the 10 runs" in page
     assert "| 3.00* |" in page
 
 
-def test_small_inputs_are_told() -> None:
+def test_small_inputs_are_noted() -> None:
     small = [dataclasses.replace(one, events=1_000 if one.events else 0) for one in RUNS]
     assert "Inputs are small here" in report(small, MACHINE)[0]
     assert "Inputs are small here" not in report(RUNS, MACHINE)[0]
@@ -144,7 +144,7 @@ def test_the_reference_decides_even_if_most_disagree_with_it() -> None:
 
 def test_a_folder_of_raw_runs_becomes_a_page(tmp_path: Path) -> None:
     for one in RUNS:
-        kept(one, tmp_path / "raw")
+        write_run(one, tmp_path / "raw")
     (tmp_path / "raw" / raw.MACHINE).write_text(json.dumps(MACHINE))
     (tmp_path / "raw" / "growth").mkdir()
     for point in POINTS:

@@ -32,7 +32,7 @@ def test_an_outage_is_the_longest_time_without_a_result_from_the_kill_on() -> No
 def test_findings_of_kills_say_what_was_asked_for() -> None:
     bench = Recovery(QUICK, lambda _: None)
     kills = [Kill(gap, gap - 0.1, 0.4, 1.5) for gap in (1.0, 1.2, 9.0)]
-    found = {one.metric: one for one in bench._of_kills(Scheme.active_standby, kills)}
+    found = {one.metric: one for one in bench._kill_findings(Scheme.active_standby, kills)}
     assert found["gap"].value == 1.2
     assert found["gap beyond detection"].met
     assert not found["least estimate over gap"].met
@@ -41,13 +41,13 @@ def test_findings_of_kills_say_what_was_asked_for() -> None:
         == set(bench.cases())
         == set(RecoveryCase)
     )
-    (gap,) = [one for one in bench._of_kills(Scheme.active_replication, kills) if one.metric == "gap"]
+    (gap,) = [one for one in bench._kill_findings(Scheme.active_replication, kills) if one.metric == "gap"]
     assert gap.met is False
 
 
 def test_the_load_has_results_once_visitors_come_again(tmp_path: Path) -> None:
     feeder = Feeder(tmp_path / "in", 200, 2_000.0)
-    feeder.go()
+    feeder.start()
     time.sleep(0.5)
     feeder.close()
     reports = run_inline(

@@ -1,4 +1,4 @@
-"""The state benchmark: all sides have the same aggregates, and what is said of them."""
+"""The state benchmark: all sides have the same aggregates, and its findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench import state
 from bench.findings import Finding
 from bench.held import Held, file_bytes
 from bench.key_stream import BYTES, PAGE, KeyStream
-from bench.state_sides import COUNT, SUM, Collections, Plain, Reduced, Side, State, Taken, measured
+from bench.state_sides import COUNT, SUM, Collections, Plain, Reduced, Side, State, Taken, measure
 from penstock.errors import InternalError
 
 SMALL = KeyStream(500, batch_events=100)
@@ -35,8 +35,8 @@ def sides(tmp_path: Path) -> dict[str, State]:
     return {
         "dictionary": Plain(),
         "reduced": Reduced(),
-        "penstock": Collections(tmp_path / "one", tmp_path / "cache", told=False),
-        "told": Collections(tmp_path / "two", tmp_path / "cache", told=True),
+        "penstock": Collections(tmp_path / "one", tmp_path / "cache", emit_each_batch=False),
+        "told": Collections(tmp_path / "two", tmp_path / "cache", emit_each_batch=True),
     }
 
 
@@ -53,7 +53,7 @@ def test_every_side_has_the_aggregates_of_the_stream(tmp_path: Path) -> None:
 
 
 def test_sides_are_measured_and_agree(tmp_path: Path) -> None:
-    taken = {name: measured(side, SMALL, rest_seconds=0) for name, side in sides(tmp_path).items()}
+    taken = {name: measure(side, SMALL, rest_seconds=0) for name, side in sides(tmp_path).items()}
     assert len({(one.digest, one.keys, one.events) for one in taken.values()}) == 1
     assert taken["dictionary"].disk == 0
     assert taken["penstock"].disk > 0
@@ -61,7 +61,7 @@ def test_sides_are_measured_and_agree(tmp_path: Path) -> None:
 
 
 def test_a_side_runs_in_a_process_of_its_own() -> None:
-    taken = [state.performed(side, SMALL, rest_seconds=0) for side in ("penstock", "dictionary")]
+    taken = [state.run_side(side, SMALL, rest_seconds=0) for side in ("penstock", "dictionary")]
     assert taken[0].digest == taken[1].digest
     assert taken[0].events == SMALL.events
 
@@ -83,16 +83,18 @@ def found(ours: Taken, theirs: Taken = DICTIONARY) -> dict[tuple[str, str], Find
 
 
 def test_penstock_is_held_against_the_plain_dictionary() -> None:
-    told = found(TAKEN)
-    assert told["penstock", "inserts"].value == 750_000
-    assert told["penstock", "memory and disk at rest"].value == 150
-    inserts, rest = (told["penstock/dictionary", metric] for metric in ("inserts", "memory and disk at rest"))
+    by_metric = found(TAKEN)
+    assert by_metric["penstock", "inserts"].value == 750_000
+    assert by_metric["penstock", "memory and disk at rest"].value == 150
+    inserts, rest = (
+        by_metric["penstock/dictionary", metric] for metric in ("inserts", "memory and disk at rest")
+    )
     assert (inserts.value, inserts.met) == (1.5, True)
     assert (rest.value, rest.met) == (0.6, True)
     assert (
         found(replace(TAKEN, held=300_000_000))["penstock/dictionary", "memory and disk at rest"].met is False
     )
-    assert told["penstock/dictionary", "memory at most"].met is None
+    assert by_metric["penstock/dictionary", "memory at most"].met is None
 
 
 def test_of_few_keys_nothing_is_asked() -> None:
@@ -100,7 +102,7 @@ def test_of_few_keys_nothing_is_asked() -> None:
     assert all(finding.met is None for finding in found(few, theirs).values())
 
 
-def test_nothing_is_told_when_sides_disagree() -> None:
+def test_there_are_no_findings_when_sides_disagree() -> None:
     with pytest.raises(InternalError) as refused:
         found(replace(TAKEN, digest=8))
     assert refused.value.condition == "BENCH_DISAGREES"

@@ -1,8 +1,9 @@
-"""Between jobs: chains, diamonds, latest answers as tables, and results that come back an epoch later."""
+"""Jobs that read jobs: chains, diamonds, latest results as tables, and feedback of the previous epoch's results."""
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import pytest
 
 from penstock.errors import PenstockError
 from tests.catalogue import kit
-from tests.catalogue.test_commands import grown, put, refused
+from tests.catalogue.kit import append_events, growing_log, refusal
 
 
-def test_a_diamond_of_jobs(tmp_path: Path) -> None:
-    found = kit.events(200)
-    told = kit.run_all(
+def test_jobs_in_a_diamond_count_each_event_on_both_paths(tmp_path: Path) -> None:
+    events = kit.events(200)
+    emitted = kit.run_all(
         tmp_path,
-        kit.clicks(found),
+        kit.clicks(events),
         """
         CREATE JOB good AS SELECT user, page, ts FROM clicks WHERE status = 200;
         CREATE JOB by_user AS SELECT user, COUNT(*) AS n, window_end FROM good GROUP BY user WINDOWING 10 SECONDS;
@@ -27,32 +28,34 @@ def test_a_diamond_of_jobs(tmp_path: Path) -> None:
         """,
         epoch_units=30,
     )
-    good = kit.windows(found, 10, lambda event: None, lambda event: event["status"] == 200)
-    assert [row for (row,) in told["both"]] == [
+    good = kit.windows(events, 10, lambda event: None, lambda event: event["status"] == 200)
+    assert [row for (row,) in emitted["both"]] == [
         2 * len(good[key]) for key in sorted(good, key=lambda key: key[0])
     ]
 
 
-def test_a_job_s_latest_answer_is_a_table(tmp_path: Path) -> None:
-    """Every click with how often its page was clicked in the last whole window before it."""
-    found = kit.events(200)
-    told = kit.run_all(
+def test_the_latest_result_of_a_job_can_be_joined_as_a_table(tmp_path: Path) -> None:
+    """Every click with the count of its page in the last complete window before it."""
+    events = kit.events(200)
+    emitted = kit.run_all(
         tmp_path,
-        kit.clicks(found),
+        kit.clicks(events),
         """
         CREATE JOB popular AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS;
         CREATE JOB seen AS SELECT c.ts, c.user, p.n FROM clicks c JOIN LATEST(popular) p ON c.page = p.page
         """,
         epoch_units=30,
     )
-    counts = {key: len(them) for key, them in kit.windows(found, 10, lambda event: event["page"]).items()}
-    wanted = []
-    for event in found:
-        at = kit.datetime.fromisoformat(event["ts"]).timestamp()
+    counts = {
+        key: len(clicks) for key, clicks in kit.windows(events, 10, lambda event: event["page"]).items()
+    }
+    expected = []
+    for event in events:
+        at = datetime.fromisoformat(event["ts"]).timestamp()
         before = [start for start, page in counts if page == event["page"] and start + 10 <= at]
         if before:
-            wanted.append((event["ts"], event["user"], counts[max(before), event["page"]]))
-    assert sorted((ts.isoformat(), user, n) for ts, user, n in told["seen"]) == sorted(wanted)
+            expected.append((event["ts"], event["user"], counts[max(before), event["page"]]))
+    assert sorted((ts.isoformat(), user, n) for ts, user, n in emitted["seen"]) == sorted(expected)
 
 
 FEEDBACK = """
@@ -61,26 +64,26 @@ CREATE JOB watched AS SELECT c.user, c.page, f.n FROM clicks c JOIN LATEST(PREVI
 """
 
 
-def test_what_a_job_told_comes_back_an_epoch_later(tmp_path: Path) -> None:
-    log, found = grown(80)
+def test_previous_results_of_a_job_can_be_read_an_epoch_later(tmp_path: Path) -> None:
+    log, events = growing_log(80)
     with kit.running(tmp_path, kit.of_log(log), FEEDBACK) as (_, engine):
         reports = []
         for at in range(0, 80, 10):
-            put(log, found[at : at + 10])
+            append_events(log, events[at : at + 10])
             reports += engine.steps()
         log.finish()
         reports += engine.steps()
-    told = kit.told(reports)
-    assert told["watched"]
+    emitted = kit.emitted_rows(reports)
+    assert emitted["watched"]
     first = next(report.epoch for report in reports if "frequent" in report.rows)
     assert all(report.epoch > first for report in reports if "watched" in report.rows)
-    known = {row[0] for row in told["frequent"]}
-    assert {row[0] for row in told["watched"]} <= known
+    known = {row[0] for row in emitted["frequent"]}
+    assert {row[0] for row in emitted["watched"]} <= known
 
 
-def test_feedback_in_a_circle_has_its_columns_declared(tmp_path: Path) -> None:
-    """A limit that follows what was let through: each job reads the other, one of them an epoch late."""
-    log, found = grown(120)
+def test_feedback_in_a_cycle_works_with_declared_columns(tmp_path: Path) -> None:
+    """A bound on the events that are let through: each job reads the other, one of them an epoch late."""
+    log, events = growing_log(120)
     sql = """
     CREATE JOB through AS SELECT c.user, c.bytes, c.ts FROM clicks c
         LEFT JOIN LATEST(PREVIOUS(bound, 'most BIGINT')) b ON TRUE WHERE c.bytes <= COALESCE(b.most, 1000);
@@ -89,51 +92,52 @@ def test_feedback_in_a_circle_has_its_columns_declared(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.of_log(log), sql) as (_, engine):
         reports = []
         for at in range(0, 120, 5):
-            put(log, found[at : at + 5])
+            append_events(log, events[at : at + 5])
             reports += engine.steps()
         log.finish()
         reports += engine.steps()
-    told = kit.told(reports)
-    bounds = [most for (most,) in told["bound"]]
+    emitted = kit.emitted_rows(reports)
+    bounds = [most for (most,) in emitted["bound"]]
     assert len(bounds) > 3
-    assert bounds == sorted(bounds, reverse=True), "what is let through halves every time"
-    assert max(row[1] for row in told["through"][:20]) > 500 > bounds[-1]
+    assert bounds == sorted(bounds, reverse=True), "the bound halves with every window"
+    assert max(row[1] for row in emitted["through"][:20]) > 500 > bounds[-1]
 
 
 def test_feedback_is_the_same_after_a_kill(tmp_path: Path) -> None:
-    def told(state: Path, kills: set[int]) -> dict[str, Any]:
-        log, found = grown(80)
+    def run_with_kills(state: Path, kills: set[int]) -> dict[str, Any]:
+        log, events = growing_log(80)
         at = 0
         while True:
             with kit.running(state, kit.of_log(log), FEEDBACK) as (jobs, engine):
                 try:
                     while at < 80 or engine.next_epoch in kills:
                         if engine.next_epoch * 10 >= at:
-                            put(log, found[at : at + 10])
+                            append_events(log, events[at : at + 10])
                             at += 10
                         epoch = engine.next_epoch
-                        step = "gathered" if epoch in kills else "nowhere"
+                        kill = ("gathered", epoch) if epoch in kills else kit.NEVER
                         kills.discard(epoch)
-                        with kit.killed_at(step, epoch):
+                        with kit.killed_at(*kill):
                             engine.step()
                     list(engine.steps())
                     return {
-                        name: [a.rows.rows() for a in jobs.since(name, 0)] for name in ("frequent", "watched")
+                        name: [result.rows.rows() for result in jobs.since(name, 0)]
+                        for name in ("frequent", "watched")
                     }
                 except kit.Killed:
                     continue
 
-    assert told(tmp_path / "one", {3, 5, 6}) == told(tmp_path / "other", set())
+    assert run_with_kills(tmp_path / "one", {3, 5, 6}) == run_with_kills(tmp_path / "other", set())
 
 
-def test_previous_needs_a_job_or_its_columns(tmp_path: Path) -> None:
+def test_previous_requires_the_job_or_its_columns(tmp_path: Path) -> None:
     with kit.running(tmp_path, kit.clicks(kit.events(10))) as (jobs, _):
-        said = (
+        sql = (
             "CREATE JOB j AS SELECT c.user FROM clicks c JOIN LATEST(PREVIOUS(nobody{})) p ON c.user = p.user"
         )
-        assert refused(jobs, said.format("")).condition == "UNKNOWN_JOB"
-        assert refused(jobs, said.format(", 'user NONSENSE'")).condition == "BAD_PREVIOUS"
-        jobs.execute(said.format(", 'user STRING'"))
+        assert refusal(jobs, sql.format("")).condition == "UNKNOWN_JOB"
+        assert refusal(jobs, sql.format(", 'user NONSENSE'")).condition == "BAD_PREVIOUS"
+        jobs.execute(sql.format(", 'user STRING'"))
         with pytest.raises(PenstockError) as error:
             jobs.execute(
                 "CREATE JOB k AS SELECT COUNT(*) AS n FROM PREVIOUS(nobody, 'user STRING') WINDOWING 5 SECONDS"
@@ -141,16 +145,16 @@ def test_previous_needs_a_job_or_its_columns(tmp_path: Path) -> None:
         assert error.value.condition == "NO_STREAM"
 
 
-def test_counts_of_counts(tmp_path: Path) -> None:
-    found = kit.events(200)
-    told = kit.run_all(
+def test_a_job_aggregates_the_aggregates_of_another(tmp_path: Path) -> None:
+    events = kit.events(200)
+    emitted = kit.run_all(
         tmp_path,
-        kit.clicks(found),
+        kit.clicks(events),
         """
         CREATE JOB per_user AS SELECT user, COUNT(*) AS n FROM clicks GROUP BY user WINDOWING 10 SECONDS;
         CREATE JOB shape AS SELECT n, COUNT(*) AS users FROM per_user GROUP BY n WINDOWING 1 HOUR
         """,
         epoch_units=25,
     )
-    sizes = Counter(len(them) for them in kit.windows(found, 10, lambda event: event["user"]).values())
-    assert sorted(told["shape"]) == sorted(sizes.items())
+    sizes = Counter(len(clicks) for clicks in kit.windows(events, 10, lambda event: event["user"]).values())
+    assert sorted(emitted["shape"]) == sorted(sizes.items())

@@ -1,4 +1,4 @@
-"""Windows that end together are told in several epochs: the rows are those that one epoch would have told."""
+"""Windows that end together are emitted over several epochs, with the rows that one epoch would emit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.operators.harness import Holding
 
 EVENTS = kit.events(160)
 _WINDOWS = (5, 10, 20)
-#: windows one after the other, overlapping (few at a time, many) and with gaps; ranked; and of what other jobs tell
+#: tumbling windows, hopping ones (few at a time, many), ones with gaps, ranked ones, and windows of another job's rows
 SQL = ";\n".join(
     [
         *(
@@ -51,15 +51,15 @@ SQL = ";\n".join(
 
 @dataclass(frozen=True)
 class Steady(EmissionLimit):
-    """Believes the same of a row for ever: what epochs consist of does not depend on the machine."""
+    """A fixed estimate of the time of a row, so that the epochs do not depend on the machine."""
 
     def observe(self, share: float, factor: float) -> EmissionLimit:
         return self
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
-    return kit.run_all(tmp_path_factory.mktemp("straight") / "state", kit.clicks(EVENTS), SQL)
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
+    return kit.run_all(tmp_path_factory.mktemp("unlimited") / "state", kit.clicks(EVENTS), SQL)
 
 
 def run(state: Path, closing: EmissionLimit, **options: Any) -> list[EpochReport]:
@@ -72,43 +72,47 @@ def batches_ahead(reports: Sequence[EpochReport]) -> set[int]:
 
 
 @pytest.mark.parametrize("units", [80, 15])
-def test_every_lot_in_an_epoch_of_its_own(units: int, straight: dict[str, Any], state: Path) -> None:
+def test_every_batch_of_windows_is_emitted_in_an_epoch_of_its_own(
+    units: int, undisturbed: dict[str, Any], state: Path
+) -> None:
     reports = run(state, Steady(row_seconds=1.0), epoch_units=units, slices=lambda epoch: epoch % 3 + 1)
-    assert kit.told(reports) == straight
+    assert kit.emitted_rows(reports) == undisturbed
     (occupied,) = {pending.batches for report in reports for pending in report.pending.values()}
     assert len(occupied) == 7, "six jobs and a ranked one, whose windows do not overlap"
-    assert batches_ahead(reports) == {0, CLOSING_BATCHES, *(lot + 1 for lot in occupied[:-1])}
-    assert len({report.watermark for report in reports}) > 10, "one instant after the other"
+    assert batches_ahead(reports) == {0, CLOSING_BATCHES, *(batch + 1 for batch in occupied[:-1])}
+    assert len({report.watermark for report in reports}) > 10, "each instant in its own epochs"
 
 
-def test_an_epoch_tells_no_more_than_it_has_time_for(straight: dict[str, Any], state: Path) -> None:
+def test_an_epoch_emits_no_more_rows_than_its_time_allows(undisturbed: dict[str, Any], state: Path) -> None:
     closing = Steady(row_seconds=0.02)  # so 43 rows in seven eighths of a second
     reports = run(state, closing, epoch_units=20)
-    assert kit.told(reports) == straight
-    told = [sum(rows.height for rows in report.rows.values()) for report in reports]
-    assert sum(told) > 400
-    # what is of few rows cannot be cut any further: a lot, or the windows that overlap
-    assert max(told) <= 90, told
-    assert len(reports) < sum(told) / 10, "nor much less"
+    assert kit.emitted_rows(reports) == undisturbed
+    counts = [sum(rows.height for rows in report.rows.values()) for report in reports]
+    assert sum(counts) > 400
+    # a batch, or windows that overlap, cannot be divided further
+    assert max(counts) <= 90, counts
+    assert len(reports) < sum(counts) / 10, "nor far fewer"
 
 
-def test_nothing_is_held_where_all_of_it_fits(straight: dict[str, Any], state: Path) -> None:
+def test_all_windows_are_emitted_at_once_where_time_allows(undisturbed: dict[str, Any], state: Path) -> None:
     reports = run(state, Steady(row_seconds=1e-9), epoch_units=80)
-    assert kit.told(reports) == straight
+    assert kit.emitted_rows(reports) == undisturbed
     assert len(reports) == 2
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_held_anywhere(seed: int, straight: dict[str, Any], state: Path) -> None:
+def test_the_rows_are_the_same_wherever_windows_are_held(
+    seed: int, undisturbed: dict[str, Any], state: Path
+) -> None:
     reports = run(state, Holding(seed), epoch_units=20, slices=lambda epoch: (epoch + seed) % 4 + 1)
-    assert kit.told(reports) == straight
+    assert kit.emitted_rows(reports) == undisturbed
     assert any(pending.is_limited for report in reports for pending in report.pending.values())
 
 
-def test_killed_at_any_step_while_it_tells(straight: dict[str, Any], state: Path) -> None:
-    """One life after the other, each killed at another step some epochs further on, with other slices."""
+def test_a_kill_at_any_step_during_emission_changes_no_rows(undisturbed: dict[str, Any], state: Path) -> None:
+    """Each run is killed at another step, some epochs later, and has other slices than the run before."""
     kills = [(step, 2 * number + 1) for number, step in enumerate(STEPS)]
-    for number, (step, epoch) in enumerate([*kills, ("nowhere", -1)]):
+    for number, (step, epoch) in enumerate([*kills, kit.NEVER]):
         options: dict[str, Any] = {
             "epoch_units": 20,
             "slices": number % 3 + 1,
@@ -120,13 +124,13 @@ def test_killed_at_any_step_while_it_tells(straight: dict[str, Any], state: Path
                     list(running.steps())
             except kit.Killed:
                 kills.remove((step, epoch))
-            told = {name: [row for a in jobs.since(name, 0) for row in a.rows.rows()] for name in straight}
-    assert not kills, "each of them died"
-    assert told == straight
+            emitted = {name: [row for _, row in kit.retained_rows(jobs, name)] for name in undisturbed}
+    assert not kills, "each run was killed"
+    assert emitted == undisturbed
 
 
-def test_an_engine_that_comes_back_tells_no_more_at_once_than_before(state: Path) -> None:
-    """It does not know what is held: it looks first."""
+def test_an_engine_that_restarts_emits_no_more_at_once_than_before(state: Path) -> None:
+    """It does not know which rows are held, so its first epoch only counts them."""
     closing = Steady(row_seconds=0.1)
     with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=closing) as (_, running):
         before = [running.step() for _ in range(4)]
@@ -137,7 +141,9 @@ def test_an_engine_that_comes_back_tells_no_more_at_once_than_before(state: Path
     assert max(sum(rows.height for rows in report.rows.values()) for report in after) <= 90
 
 
-def test_without_holding_it_goes_on_with_what_was_held(straight: dict[str, Any], state: Path) -> None:
+def test_an_engine_without_emission_limit_emits_the_held_windows(
+    undisturbed: dict[str, Any], state: Path
+) -> None:
     with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=Steady(row_seconds=0.1)) as (
         _,
         running,
@@ -146,11 +152,13 @@ def test_without_holding_it_goes_on_with_what_was_held(straight: dict[str, Any],
     with kit.running(state, kit.clicks(EVENTS), SQL) as (_, running):
         rest = list(running.steps())
     assert len(rest) == 1
-    assert kit.told([report for report in (*reports, *rest) if report is not None]) == straight
+    assert kit.emitted_rows([report for report in (*reports, *rest) if report is not None]) == undisturbed
 
 
-def test_a_window_that_was_told_ahead_is_not_open_any_more(straight: dict[str, Any], state: Path) -> None:
-    """FLUSH between two lots tells what is still held once more, as it tells all that is open, but nothing told."""
+def test_flush_does_not_repeat_a_window_that_was_emitted_ahead(
+    undisturbed: dict[str, Any], state: Path
+) -> None:
+    """FLUSH between two batches emits the held windows, as it does all open ones, but none that was emitted."""
     names = [f"per_page_{size}" for size in _WINDOWS]
     with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=Steady(row_seconds=1.0)) as (
         jobs,
@@ -160,31 +168,31 @@ def test_a_window_that_was_told_ahead_is_not_open_any_more(straight: dict[str, A
         while (
             not reports
             or not 0 < reports[-1].pending["clicks"].ahead < CLOSING_BATCHES
-            or not kit.told(reports).keys() & {*names}
+            or not kit.emitted_rows(reports).keys() & {*names}
         ):
             report = running.step()
             assert report is not None
             reports.append(report)
-        ahead = {name: rows for name, rows in kit.told(reports).items() if name in names}
+        ahead = {name: rows for name, rows in kit.emitted_rows(reports).items() if name in names}
         for name in names:
             jobs.execute(f"FLUSH JOB {name}")
         reports += list(running.steps())
-    told = kit.told(reports)
-    again = 0
+    emitted = kit.emitted_rows(reports)
+    repeated = 0
     for name in names:
-        counts = Counter(told[name])
-        assert counts.keys() >= set(straight[name])
-        assert all(counts[row] == 1 for row in ahead.get(name, ())), "told, so not open"
-        again += sum(count == 2 for count in counts.values())
+        counts = Counter(emitted[name])
+        assert counts.keys() >= set(undisturbed[name])
+        assert all(counts[row] == 1 for row in ahead.get(name, ())), "emitted, so not open"
+        repeated += sum(count == 2 for count in counts.values())
         assert max(counts.values()) <= 2
-    assert again, "the others were open"
+    assert repeated, "the others were open"
 
 
 @pytest.mark.spark
-def test_on_spark(
-    straight: dict[str, Any], spark: SparkSession, state: Path, monkeypatch: pytest.MonkeyPatch
+def test_spark_emits_the_same_rows_under_an_emission_limit(
+    undisturbed: dict[str, Any], spark: SparkSession, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark keeps what its offsets say of how far watermarks may come, and asks for epochs that read nothing."""
+    """Spark's offsets hold how far watermarks may advance, and request epochs that read nothing."""
     limited = partial(AdmissionSettings, emission_limit=Steady(row_seconds=0.01))
     monkeypatch.setattr(engine, "AdmissionSettings", limited)
     jobs = Program("test", state, streams={"clicks": kit.clicks(EVENTS)}, begin=SQL)
@@ -193,29 +201,29 @@ def test_on_spark(
     )
     reports: list[EpochReport] = []
     engine.Engine(jobs, settings, spark).run(reports.append)
-    assert kit.told(reports) == straight
+    assert kit.emitted_rows(reports) == undisturbed
     assert any(report.pending["clicks"].is_limited for report in reports)
     assert len(batches_ahead(reports)) > 1
 
 
-def test_windows_that_overlap_much_are_not_counted_over_and_over(state: Path) -> None:
+def test_the_rows_of_windows_that_overlap_much_are_not_counted_again_in_every_epoch(state: Path) -> None:
     sql = (
         "CREATE JOB hops AS SELECT window_start, page, COUNT(*) AS n FROM clicks GROUP BY page "
         "WINDOWING 200 SECONDS EVERY 1 SECOND"
     )
-    found = {}
-    for name, closing in (("held", Steady(row_seconds=1e-3)), ("straight", None)):
+    reports = {}
+    for name, closing in (("held", Steady(row_seconds=1e-3)), ("unlimited", None)):
         with kit.running(state / name, kit.clicks(EVENTS), sql, epoch_units=20, closing=closing) as (
             _,
             running,
         ):
-            found[name] = list(running.steps())
-    assert kit.told(found["held"]) == kit.told(found["straight"])
+            reports[name] = list(running.steps())
+    assert kit.emitted_rows(reports["held"]) == kit.emitted_rows(reports["unlimited"])
     counted = max(
         sum(map(sum, pending.rows.values()))
-        for report in found["held"]
+        for report in reports["held"]
         for pending in report.pending.values()
     )
-    rows = sum(len(rows) for rows in kit.told(found["straight"]).values())
+    rows = sum(len(rows) for rows in kit.emitted_rows(reports["unlimited"]).values())
     assert len(EVENTS) / 2 < counted < 4 * rows
-    assert len(found["held"]) < len(found["straight"]) + 12
+    assert len(reports["held"]) < len(reports["unlimited"]) + 12

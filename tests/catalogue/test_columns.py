@@ -1,4 +1,4 @@
-"""Jobs that are altered to tell other columns: what their sinks make of it."""
+"""Jobs that are altered to emit other columns: how their sinks handle it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from penstock.errors import PenstockError
 from penstock.sinks.files import JsonLines
 from penstock.testing.list_log import ListLog
 from tests.catalogue import kit
-
-
-def put(log: ListLog, found: list[kit.Event]) -> None:
-    log.add("p0", *(json.dumps(event) for event in found))
+from tests.catalogue.kit import append_events
 
 
 def columns(file: Path) -> set[str]:
-    """The columns of an epoch's file, each of its rows having all."""
+    """The columns of an epoch's file, which all of its rows have."""
     if file.suffix == ".parquet":
         return set(pl.read_parquet(file).columns)
-    found = {frozenset(json.loads(line)) for line in file.read_text().splitlines()}
-    assert len(found) == 1
-    return set(found.pop())
+    column_sets = {frozenset(json.loads(line)) for line in file.read_text().splitlines()}
+    assert len(column_sets) == 1
+    return set(column_sets.pop())
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -34,25 +31,25 @@ def columns(file: Path) -> set[str]:
     ("before", "after"), [("page, status, bytes", "page, status"), ("page, status", "page, status, user")]
 )
 def test_files_have_the_columns_of_their_epochs(tmp_path: Path, form: str, before: str, after: str) -> None:
-    log, found = ListLog({"p0": []}, finished=False), kit.events(60)
+    log, events = ListLog({"p0": []}, finished=False), kit.events(60)
     out = tmp_path / "out"
     sql = f"CREATE JOB some AS SELECT {before} FROM clicks INTO {form}('{out}')"
     with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
-        put(log, found[:20])
+        append_events(log, events[:20])
         list(engine.steps())
         jobs.execute(f"ALTER JOB some AS SELECT {after} FROM clicks")
-        put(log, found[20:])
+        append_events(log, events[20:])
         list(engine.steps())
     first, *_, last = sorted(out.glob(f"epoch-*.{form}"))
     assert columns(first) == set(before.split(", "))
     assert columns(last) == set(after.split(", "))
 
 
-def test_an_epoch_of_before_that_is_repeated_keeps_its_columns(tmp_path: Path) -> None:
-    log, found = ListLog({"p0": []}, finished=False), kit.events(60)
+def test_a_repeated_epoch_keeps_the_columns_from_before_the_alter(tmp_path: Path) -> None:
+    log, events = ListLog({"p0": []}, finished=False), kit.events(60)
     out, stream = tmp_path / "out", kit.of_log(log)
     sql = f"CREATE JOB some AS SELECT page, bytes FROM clicks INTO jsonl('{out}')"
-    put(log, found[:20])
+    append_events(log, events[:20])
     with (
         kit.running(tmp_path / "state", stream, sql) as (_, engine),
         kit.killed_at("gathered", 0),
@@ -60,10 +57,10 @@ def test_an_epoch_of_before_that_is_repeated_keeps_its_columns(tmp_path: Path) -
     ):
         list(engine.steps())
     assert not list(out.glob("epoch-*"))
-    # said before the engine is back: the epoch that is on record knows nothing of it
+    # altered before the engine recovers: the recorded epoch has the query from before
     sql = sql.replace("page, bytes", "page, user")
     with kit.running(tmp_path / "state", stream, sql) as (_, engine):
-        put(log, found[20:])
+        append_events(log, events[20:])
         list(engine.steps())
     first, *_, last = sorted(out.glob("epoch-*"))
     assert columns(first) == {"page", "bytes"}
@@ -71,14 +68,14 @@ def test_an_epoch_of_before_that_is_repeated_keeps_its_columns(tmp_path: Path) -
     assert set(JsonLines(out).read().columns) == {"_epoch", "page", "bytes", "user"}
 
 
-def test_a_table_that_cannot_take_them_refuses_the_alter(tmp_path: Path) -> None:
-    log, found = ListLog({"p0": []}, finished=False), kit.events(60)
+def test_an_alter_is_refused_if_the_table_of_the_sink_lacks_the_columns(tmp_path: Path) -> None:
+    log, events = ListLog({"p0": []}, finished=False), kit.events(60)
     sql = (
         f"CREATE JOB some AS SELECT page, status FROM clicks INTO sqlite('{tmp_path / 'db'}', 'some');"
         "CREATE JOB all_of AS SELECT * FROM some"
     )
     with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
-        put(log, found[:20])
+        append_events(log, events[:20])
         list(engine.steps())
         before = jobs.commands
         with pytest.raises(PenstockError, match="user") as caught:
@@ -87,21 +84,21 @@ def test_a_table_that_cannot_take_them_refuses_the_alter(tmp_path: Path) -> None
         assert "another table" in str(caught.value.hint)
         assert jobs.commands == before
         jobs.execute("ALTER JOB some AS SELECT status, page FROM clicks WHERE status = 200")
-        put(log, found[20:])
+        append_events(log, events[20:])
         list(engine.steps())
-    wanted = [e["status"] for e in found[:20]] + [e["status"] for e in found[20:] if e["status"] == 200]
+    expected = [e["status"] for e in events[:20]] + [e["status"] for e in events[20:] if e["status"] == 200]
     with sqlite3.connect(tmp_path / "db") as database:
-        assert [row[0] for row in database.execute("SELECT status FROM some")] == wanted
+        assert [row[0] for row in database.execute("SELECT status FROM some")] == expected
 
 
-def test_a_job_that_is_altered_by_way_of_the_one_it_reads_is_asked_too(tmp_path: Path) -> None:
+def test_an_alter_is_refused_if_the_sink_of_a_reader_lacks_the_columns(tmp_path: Path) -> None:
     sql = (
         "CREATE JOB some AS SELECT page, status FROM clicks;"
         f"CREATE JOB kept AS SELECT * FROM some INTO sqlite('{tmp_path / 'db'}', 'kept')"
     )
     log: Any = ListLog({"p0": []}, finished=False)
     with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
-        put(log, kit.events(5))
+        append_events(log, kit.events(5))
         list(engine.steps())
         with pytest.raises(PenstockError, match="SINK_SCHEMA_MISMATCH"):
             jobs.execute("ALTER JOB some AS SELECT page FROM clicks")

@@ -1,4 +1,4 @@
-"""Commands in the log: on disk as they always were, and equal to what was written when they are read back."""
+"""Commands in the log: their format on disk is that of all versions, and they are read back as they were written."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from penstock.catalogue.command import (
     SinkCall,
     command_from_json,
 )
-from penstock.catalogue.job_history import versions
+from penstock.catalogue.questions import versions
 from penstock.ha.schemes import Semantics
 
-#: as the versions that knew no command types have written them
+#: as former versions, without command types, wrote them
 SINK = '{"name":"jsonl","arguments":["out",1],"options":{"x":null}}'
-ANSWER = '{"says":"done","name":"j","state":"kept","command":7,"rows":[],"question":false}'
+REPLY = '{"says":"done","name":"j","state":"kept","command":7,"rows":[],"question":false}'
 CODE = (
     '{"digest":"d1","file":"/a.py","attribute":"q","reads":["k"],"sinks":["jsonl(\'out\')"],"deployed":true}'
 )
@@ -44,7 +44,7 @@ WRITTEN: list[tuple[str, Command]] = [
     ('{"do":"drop stream","name":"s"}', RemoveStream("s")),
     ('{"do":"said","name":"j","text":"CREATE JOB j"}', RememberText("j", "CREATE JOB j")),
     (
-        '{"do":"answer","name":"r1","text":"abc","answers":[' + ANSWER + "]}",
+        '{"do":"answer","name":"r1","text":"abc","answers":[' + REPLY + "]}",
         RememberReplies("r1", "abc", (Reply("done", "j", "kept", 7),)),
     ),
     (
@@ -84,17 +84,17 @@ WRITTEN: list[tuple[str, Command]] = [
 
 
 @pytest.mark.parametrize(("text", "command"), WRITTEN)
-def test_a_command_in_the_log_is_read_and_would_be_written_as_it_is(text: str, command: Command) -> None:
+def test_a_command_is_read_and_written_in_the_same_format(text: str, command: Command) -> None:
     assert command_from_json(json.loads(text)) == command
     assert json.dumps(command.to_json(), separators=(",", ":")) == text
 
 
-def test_every_kind_of_command_is_written_here() -> None:
-    def kinds(base: type[Any]) -> set[type[Any]]:
-        return {base, *(kind for sub in base.__subclasses__() for kind in kinds(sub))}
+def test_every_type_of_command_is_tested() -> None:
+    def types(base: type[Any]) -> set[type[Any]]:
+        return {base, *(each for sub in base.__subclasses__() for each in types(sub))}
 
     assert {type(command) for _, command in WRITTEN} == {
-        kind for kind in kinds(Command) if hasattr(kind, "do")
+        each for each in types(Command) if hasattr(each, "do")
     }
 
 
@@ -106,7 +106,9 @@ def test_every_kind_of_command_is_written_here() -> None:
         ({"do": "fail", "name": "j", "version": 1, "error": "e"}, FailJob("j", 1, "e", None, True)),
     ],
 )
-def test_what_older_commands_do_not_say_is_as_it_was_then(body: dict[str, Any], command: Command) -> None:
+def test_fields_that_former_versions_lacked_have_their_former_meaning(
+    body: dict[str, Any], command: Command
+) -> None:
     assert command_from_json(body) == command
 
 
@@ -124,14 +126,14 @@ def test_what_older_commands_do_not_say_is_as_it_was_then(body: dict[str, Any], 
         {"do": "set recovery", "name": "j", "recovery": "luck"},
     ],
 )
-def test_what_is_no_command_is_refused(body: Any) -> None:
+def test_an_invalid_command_is_refused(body: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         command_from_json(body)
 
 
-def test_a_request_that_has_the_name_of_a_job_is_no_part_of_the_jobs_history() -> None:
+def test_a_request_with_the_name_of_a_job_is_not_in_the_history_of_the_job() -> None:
     entries: list[list[Command]] = [
         [AddJob("j", "SELECT 1"), RememberReplies("j", "abc", ())],
         [PauseJob("j")],
     ]
-    assert [one.did for one in versions("j", 0, Catalogue(), entries)] == ["created", "paused"]
+    assert [version.did for version in versions("j", 0, Catalogue(), entries)] == ["created", "paused"]

@@ -1,8 +1,7 @@
-"""Commands to running jobs: what they answer and what they change."""
+"""Commands to running jobs: their replies and their effects."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,58 +9,37 @@ import pytest
 
 from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
-from penstock.testing.list_log import ListLog
 from tests.catalogue import kit
+from tests.catalogue.kit import append_events, growing_log, refusal
 
 COUNT = "SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS"
 HOUR = "CREATE JOB n AS SELECT COUNT(*) AS n FROM clicks WINDOWING 1 HOUR"
 
 
-def grown(count: int = 100) -> tuple[ListLog, list[kit.Event]]:
-    """A log that is not finished, and the events to put into it."""
-    return ListLog({"p0": []}, finished=False), kit.events(count)
-
-
-def put(log: ListLog, found: list[kit.Event]) -> None:
-    log.add("p0", *(json.dumps(event) for event in found))
-
-
 @pytest.fixture
 def live(tmp_path: Path) -> Any:
-    """Jobs on a log that grows, half of whose events are there, and the rest of them."""
-    log, found = grown()
-    put(log, found[:50])
+    """Jobs, their engine, a growing log with half of the events, and all events."""
+    log, events = growing_log()
+    append_events(log, events[:50])
     with kit.running(tmp_path, kit.of_log(log), f"CREATE JOB per_page AS {COUNT}") as (jobs, engine):
         list(engine.steps())
-        yield jobs, engine, log, found
+        yield jobs, engine, log, events
 
 
-def refused(jobs: Program, sql: str) -> PenstockError:
-    """The error a statement is refused with; nothing has changed by it."""
-    before, number = jobs.catalogue, jobs.commands
-    with pytest.raises(PenstockError) as error:
-        jobs.execute(sql)
-    assert jobs.catalogue == before
-    assert jobs.commands == number
-    return error.value
+# -- effects -------------------------------------------------------------------------------------
 
 
-# -- answers -------------------------------------------------------------------------------------
+def test_a_command_replies_at_once_and_takes_effect_with_the_next_epoch(live: Any) -> None:
+    jobs, engine, log, events = live
+    (reply,) = jobs.execute("CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400")
+    assert reply.message.startswith("created job errors")
+    assert reply.command == jobs.commands
+    append_events(log, events[50:])
+    rows = kit.emitted_rows(list(engine.steps()))["errors"]
+    assert rows == [(e["user"], e["status"]) for e in events[50:] if e["status"] >= 400], "from that epoch on"
 
 
-def test_a_command_is_answered_at_once_and_takes_effect_with_the_next_epoch(live: Any) -> None:
-    jobs, engine, log, found = live
-    (answer,) = jobs.execute("CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400")
-    assert answer.message.startswith("created job errors")
-    assert answer.command == jobs.commands
-    put(log, found[50:])
-    rows = kit.told(list(engine.steps()))["errors"]
-    assert rows == [(e["user"], e["status"]) for e in found[50:] if e["status"] >= 400], (
-        "from then on, not before"
-    )
-
-
-def test_a_command_has_its_epoch_even_when_there_are_no_events(live: Any) -> None:
+def test_a_command_gets_an_epoch_even_without_events(live: Any) -> None:
     jobs, engine, _, _ = live
     assert engine.step() is None
     jobs.execute("PAUSE JOB per_page")
@@ -70,9 +48,9 @@ def test_a_command_has_its_epoch_even_when_there_are_no_events(live: Any) -> Non
     assert report.events == 0
 
 
-def test_statements_said_together_are_taken_together_or_not_at_all(live: Any) -> None:
+def test_statements_executed_together_are_accepted_together_or_not_at_all(live: Any) -> None:
     jobs, _, _, _ = live
-    error = refused(
+    error = refusal(
         jobs, f"CREATE JOB other AS {COUNT}; DROP JOB per_page; CREATE JOB broken AS SELECT x FROM clicks"
     )
     assert error.condition == "UNKNOWN_COLUMN"
@@ -101,151 +79,153 @@ def test_statements_said_together_are_taken_together_or_not_at_all(live: Any) ->
         (f"AS {COUNT.replace('10', '20')} REBUILD", "rebuilt"),
     ],
 )
-def test_alter_says_what_becomes_of_the_state(live: Any, change: str, state: str) -> None:
+def test_the_reply_to_alter_states_what_becomes_of_the_state(live: Any, change: str, state: str) -> None:
     jobs, _, _, _ = live
-    (answer,) = jobs.execute(f"ALTER JOB per_page {change}")
-    assert answer.state == state
-    assert "state" in answer.message
+    (reply,) = jobs.execute(f"ALTER JOB per_page {change}")
+    assert reply.state == state
+    assert "state" in reply.message
 
 
-def test_an_altered_filter_keeps_what_was_counted(tmp_path: Path) -> None:
-    log, found = grown(60)
+def test_an_altered_filter_keeps_the_state(tmp_path: Path) -> None:
+    log, events = growing_log(60)
     sql = "CREATE JOB n AS SELECT COUNT(*) AS n FROM clicks WHERE status = 200 WINDOWING 1 HOUR"
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
-        put(log, found[:30])
+        append_events(log, events[:30])
         list(engine.steps())
         jobs.execute("ALTER JOB n SET WHERE status = 404")
-        put(log, found[30:])
+        append_events(log, events[30:])
         log.finish()
-        told = kit.told(list(engine.steps()))
-    before = sum(event["status"] == 200 for event in found[:30])
-    assert told["n"] == [(before + sum(event["status"] == 404 for event in found[30:]),)]
+        emitted = kit.emitted_rows(list(engine.steps()))
+    before = sum(event["status"] == 200 for event in events[:30])
+    assert emitted["n"] == [(before + sum(event["status"] == 404 for event in events[30:]),)]
 
 
-def test_a_parameter_is_a_constant_that_can_be_changed(tmp_path: Path) -> None:
-    log, found = grown(60)
+def test_a_parameter_can_be_changed(tmp_path: Path) -> None:
+    log, events = growing_log(60)
     sql = "CREATE JOB big AS SELECT user, bytes FROM clicks WHERE bytes > $least WITH ($least = 500)"
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
-        put(log, found[:30])
+        append_events(log, events[:30])
         reports = list(engine.steps())
         jobs.execute("ALTER JOB big SET $least = 900")
-        put(log, found[30:])
+        append_events(log, events[30:])
         reports += engine.steps()
-    wanted = [e for e in found[:30] if (e["bytes"] or 0) > 500] + [
-        e for e in found[30:] if (e["bytes"] or 0) > 900
+    expected = [e for e in events[:30] if (e["bytes"] or 0) > 500] + [
+        e for e in events[30:] if (e["bytes"] or 0) > 900
     ]
-    assert kit.told(reports)["big"] == [(e["user"], e["bytes"]) for e in wanted]
+    assert kit.emitted_rows(reports)["big"] == [(e["user"], e["bytes"]) for e in expected]
 
 
-def test_a_rebuilt_state_is_made_of_the_earliest_events(tmp_path: Path) -> None:
-    log, found = grown(60)
+def test_a_rebuilt_state_includes_the_earliest_events(tmp_path: Path) -> None:
+    log, events = growing_log(60)
     sql = f"{HOUR}; {HOUR.replace('JOB n', 'JOB m')}"
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
-        put(log, found[:30])
+        append_events(log, events[:30])
         list(engine.steps())
         later = "AS SELECT COUNT(*) AS n, MAX(status) AS s FROM clicks WINDOWING 1 HOUR"
         assert jobs.execute(f"ALTER JOB n {later} REBUILD")[0].state == "rebuilt"
         assert jobs.execute(f"ALTER JOB m {later}")[0].state == "anew"
-        put(log, found[30:])
+        append_events(log, events[30:])
         log.finish()
-        told = kit.told(list(engine.steps()))
-    assert told["n"] == [(60, 500)]
-    assert told["m"] == [(30, max(event["status"] for event in found[30:]))]
+        emitted = kit.emitted_rows(list(engine.steps()))
+    assert emitted["n"] == [(60, 500)]
+    assert emitted["m"] == [(30, max(event["status"] for event in events[30:]))]
 
 
-def test_two_alters_of_one_epoch_are_both_answered_and_the_later_one_holds(live: Any) -> None:
-    jobs, engine, log, found = live
+def test_of_two_alters_before_one_epoch_the_later_takes_effect(live: Any) -> None:
+    jobs, engine, log, events = live
     first = jobs.execute("ALTER JOB per_page SET WHERE status = 200")
     second = jobs.execute("ALTER JOB per_page SET WHERE status = 404")
     assert [first[0].command, second[0].command] == [2, 3]
     assert jobs.catalogue.jobs["per_page"].select.count("404") == 1
-    put(log, found[50:])
+    append_events(log, events[50:])
     assert engine.step() is not None
 
 
-def test_a_paused_job_sees_nothing_and_tells_nothing(tmp_path: Path) -> None:
-    log, found = grown(90)
+def test_a_paused_job_processes_nothing_and_emits_nothing(tmp_path: Path) -> None:
+    log, events = growing_log(90)
     sql = f"CREATE JOB each AS SELECT user, page FROM clicks; {HOUR}"
     with kit.running(tmp_path, kit.of_log(log), sql) as (jobs, engine):
-        put(log, found[:30])
+        append_events(log, events[:30])
         reports = list(engine.steps())
         jobs.execute("PAUSE JOB each; PAUSE JOB n")
-        put(log, found[30:60])
+        append_events(log, events[30:60])
         paused = list(engine.steps())
         jobs.execute("RESUME JOB each; RESUME JOB n")
-        put(log, found[60:])
+        append_events(log, events[60:])
         log.finish()
         reports += engine.steps()
-    assert kit.told(paused) == {}
-    assert kit.told(reports)["each"] == [(e["user"], e["page"]) for e in found[:30] + found[60:]]
-    assert kit.told(reports)["n"] == [(60,)]
+    assert kit.emitted_rows(paused) == {}
+    assert kit.emitted_rows(reports)["each"] == [(e["user"], e["page"]) for e in events[:30] + events[60:]]
+    assert kit.emitted_rows(reports)["n"] == [(60,)]
 
 
-def test_an_emptied_job_begins_anew(tmp_path: Path) -> None:
-    log, found = grown(60)
+def test_an_emptied_job_starts_without_state(tmp_path: Path) -> None:
+    log, events = growing_log(60)
     with kit.running(
         tmp_path, kit.of_log(log), "CREATE JOB n AS SELECT COUNT(*) AS n FROM clicks WINDOWING 1 HOUR"
     ) as (
         jobs,
         engine,
     ):
-        put(log, found[:30])
+        append_events(log, events[:30])
         list(engine.steps())
         jobs.execute("EMPTY JOB n")
-        put(log, found[30:])
+        append_events(log, events[30:])
         log.finish()
-        assert kit.told(list(engine.steps()))["n"] == [(30,)]
+        assert kit.emitted_rows(list(engine.steps()))["n"] == [(30,)]
 
 
-def test_a_flushed_job_tells_its_open_windows_as_they_stand(tmp_path: Path) -> None:
-    log, found = grown(60)
+def test_flush_emits_the_open_windows_and_keeps_them_open(tmp_path: Path) -> None:
+    log, events = growing_log(60)
     with kit.running(tmp_path, kit.of_log(log), HOUR) as (jobs, engine):
-        put(log, found[:30])
-        assert kit.told(list(engine.steps())) == {}
+        append_events(log, events[:30])
+        assert kit.emitted_rows(list(engine.steps())) == {}
         jobs.execute("FLUSH JOB n")
-        assert kit.told(list(engine.steps())) == {"n": [(30,)]}
-        put(log, found[30:])
+        assert kit.emitted_rows(list(engine.steps())) == {"n": [(30,)]}
+        append_events(log, events[30:])
         log.finish()
-        assert kit.told(list(engine.steps())) == {"n": [(60,)]}
+        assert kit.emitted_rows(list(engine.steps())) == {"n": [(60,)]}
 
 
-def test_a_dropped_job_is_gone_and_another_of_its_name_begins_anew(tmp_path: Path) -> None:
-    log, found = grown(60)
+def test_a_new_job_with_the_name_of_a_dropped_one_starts_without_state(tmp_path: Path) -> None:
+    log, events = growing_log(60)
     with kit.running(tmp_path, kit.of_log(log), HOUR) as (jobs, engine):
-        put(log, found[:30])
+        append_events(log, events[:30])
         list(engine.steps())
         jobs.execute("DROP JOB n")
         jobs.execute(HOUR)
         assert jobs.ask("n") is None
-        put(log, found[30:])
+        append_events(log, events[30:])
         log.finish()
-        assert kit.told(list(engine.steps()))["n"] == [(30,)]
+        assert kit.emitted_rows(list(engine.steps()))["n"] == [(30,)]
 
 
-def test_the_latest_answer_can_be_asked_for_also_after_a_restart(tmp_path: Path) -> None:
-    found = kit.events(100)
-    with kit.running(tmp_path, kit.clicks(found), f"CREATE JOB per_page AS {COUNT}") as (jobs, engine):
+def test_the_latest_result_is_available_after_a_restart(tmp_path: Path) -> None:
+    events = kit.events(100)
+    with kit.running(tmp_path, kit.clicks(events), f"CREATE JOB per_page AS {COUNT}") as (jobs, engine):
         reports = list(engine.steps())
         last = jobs.ask("per_page")
     assert last is not None
-    assert last.rows.equals(reports[-1].rows["per_page"].tail(4)), "the last window's, of four pages"
-    with kit.running(tmp_path, kit.clicks(found)) as (jobs, _):
+    assert last.rows.equals(reports[-1].rows["per_page"].tail(4)), (
+        "the rows of the last window, of four pages"
+    )
+    with kit.running(tmp_path, kit.clicks(events)) as (jobs, _):
         again = jobs.ask("per_page")
         assert again is not None
         assert again.epoch == last.epoch
         assert again.rows.equals(last.rows)
-        assert [answer.epoch for answer in jobs.since("per_page", 0)] == [last.epoch]
+        assert [result.epoch for result in jobs.since("per_page", 0)] == [last.epoch]
 
 
-def test_a_script_said_again_alters_what_is_said_otherwise_and_leaves_the_rest(tmp_path: Path) -> None:
-    found = kit.events(40)
+def test_a_changed_script_alters_the_jobs_that_differ_and_leaves_the_others(tmp_path: Path) -> None:
+    events = kit.events(40)
     with kit.running(
-        tmp_path, kit.clicks(found), f"CREATE JOB one AS {COUNT}; CREATE JOB two AS {COUNT}"
+        tmp_path, kit.clicks(events), f"CREATE JOB one AS {COUNT}; CREATE JOB two AS {COUNT}"
     ) as (jobs, _):
         jobs.execute(f"CREATE JOB three AS {COUNT}")
     changed = f"CREATE JOB one AS {COUNT}; CREATE JOB two AS {COUNT.replace('page', 'user')}"
-    with kit.running(tmp_path, kit.clicks(found), changed) as (jobs, _):
-        assert [answer.message.split(";")[0] for answer in jobs.replies] == ["altered job two"]
+    with kit.running(tmp_path, kit.clicks(events), changed) as (jobs, _):
+        assert [reply.message.split(";")[0] for reply in jobs.replies] == ["altered job two"]
         assert list(jobs.catalogue.jobs) == ["one", "two", "three"]
 
 
@@ -273,46 +253,46 @@ BAD: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("sql", "condition"), BAD, ids=[sql[:40] for sql, _ in BAD])
-def test_what_cannot_be_is_refused_and_changes_nothing(live: Any, sql: str, condition: str) -> None:
-    jobs, engine, log, found = live
-    assert refused(jobs, sql).condition == condition
-    put(log, found[50:])
+def test_an_invalid_statement_is_refused_and_changes_nothing(live: Any, sql: str, condition: str) -> None:
+    jobs, engine, log, events = live
+    assert refusal(jobs, sql).condition == condition
+    append_events(log, events[50:])
     assert any("per_page" in report.rows for report in engine.steps())
 
 
-def test_a_job_that_others_read_is_neither_dropped_nor_altered_under_them(live: Any) -> None:
+def test_a_job_that_others_read_can_neither_be_dropped_nor_lose_columns(live: Any) -> None:
     jobs, _, _, _ = live
     jobs.execute("CREATE JOB reader AS SELECT page, n FROM per_page WHERE n > 3")
-    assert refused(jobs, "DROP JOB per_page").condition == "STILL_READ"
-    error = refused(jobs, f"ALTER JOB per_page AS {COUNT.replace('AS n', 'AS m')}")
+    assert refusal(jobs, "DROP JOB per_page").condition == "STILL_READ"
+    error = refusal(jobs, f"ALTER JOB per_page AS {COUNT.replace('AS n', 'AS m')}")
     assert "reader" in error.primary
     jobs.execute("DROP JOB reader")
     jobs.execute("DROP JOB per_page")
 
 
-def test_jobs_cannot_read_each_other_in_a_circle(live: Any) -> None:
+def test_jobs_cannot_read_each_other_in_a_cycle(live: Any) -> None:
     jobs, _, _, _ = live
     jobs.execute("CREATE JOB reader AS SELECT page, n FROM per_page")
-    assert refused(jobs, "ALTER JOB per_page AS SELECT page, n FROM reader").condition == "JOB_CYCLE"
+    assert refusal(jobs, "ALTER JOB per_page AS SELECT page, n FROM reader").condition == "JOB_CYCLE"
 
 
-def test_there_can_be_too_many_jobs(tmp_path: Path) -> None:
+def test_more_jobs_than_the_limit_are_refused(tmp_path: Path) -> None:
     jobs = Program("few", tmp_path, streams={"clicks": kit.clicks(kit.events(10))}, max_jobs=3)
     jobs.start()
     for number in range(3):
         jobs.execute(f"CREATE JOB j{number} AS {COUNT}")
-    assert refused(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
+    assert refusal(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_job_dropped_and_created_again_has_told_nothing_yet(restart: bool, tmp_path: Path) -> None:
-    found = kit.events(80)
+def test_a_job_that_is_dropped_and_created_again_has_no_results(restart: bool, tmp_path: Path) -> None:
+    events = kit.events(80)
     sql = "CREATE JOB one AS SELECT page FROM clicks"
-    again = "DROP JOB one; CREATE JOB one AS SELECT user FROM clicks"
-    with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
+    recreate = "DROP JOB one; CREATE JOB one AS SELECT user FROM clicks"
+    with kit.running(tmp_path, kit.clicks(events), sql, epoch_units=20) as (jobs, engine):
         first = [engine.step(), engine.step()]
-        assert [answer.epoch for answer in jobs.since("one", 0)] == [0, 1]
-        jobs.execute(again)
+        assert [result.epoch for result in jobs.since("one", 0)] == [0, 1]
+        jobs.execute(recreate)
         assert jobs.since("one", 0) == []
         assert jobs.ask("one") is None
         assert None not in first
@@ -320,7 +300,7 @@ def test_a_job_dropped_and_created_again_has_told_nothing_yet(restart: bool, tmp
             list(engine.steps())
             assert [a.rows.columns for a in jobs.since("one", 0)] == [["user"]] * 2
             return
-    with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
+    with kit.running(tmp_path, kit.clicks(events), sql, epoch_units=20) as (jobs, engine):
         assert jobs.since("one", 0) == []
         assert jobs.ask("one") is None
         list(engine.steps())

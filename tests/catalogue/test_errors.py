@@ -1,4 +1,4 @@
-"""Errors of jobs that come and go."""
+"""Errors of jobs that are created, altered and dropped while the engine runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(jobs: Program, sql: str) -> UserError:
     return caught.value
 
 
-def test_a_stream_that_a_file_says_otherwise_than_before_is_refused(tmp_path: Path) -> None:
+def test_a_script_that_changes_a_stream_is_refused(tmp_path: Path) -> None:
     first = STREAM.format("more", tmp_path / "one")
     with kit.running(tmp_path / "s", kit.clicks([]), first):
         pass
@@ -39,7 +39,7 @@ def test_a_stream_that_a_file_says_otherwise_than_before_is_refused(tmp_path: Pa
         InlineEngine(jobs, tmp_path / "s")
 
 
-def with_python(state: Path, *names: str) -> Program:
+def program_of_queries(state: Path, *names: str) -> Program:
     stream = kit.clicks([])
     return Program(
         "test", state, streams={"clicks": stream}, queries={name: stream.select("page") for name in names}
@@ -47,15 +47,15 @@ def with_python(state: Path, *names: str) -> Program:
 
 
 def test_a_job_of_python_is_not_altered_in_sql(tmp_path: Path) -> None:
-    jobs = with_python(tmp_path, "mine")
+    jobs = program_of_queries(tmp_path, "mine")
     engine = InlineEngine(jobs, tmp_path)
     assert refused(jobs, "ALTER JOB mine SET WHERE page = 'x'").condition == "JOB_OF_PYTHON"
     engine.close()
 
 
-def test_a_job_of_python_that_is_not_given_any_more_is_told(tmp_path: Path) -> None:
-    InlineEngine(with_python(tmp_path, "mine", "other"), tmp_path).close()
-    jobs = with_python(tmp_path, "other")
+def test_a_job_that_python_no_longer_declares_fails_and_cannot_be_resumed(tmp_path: Path) -> None:
+    InlineEngine(program_of_queries(tmp_path, "mine", "other"), tmp_path).close()
+    jobs = program_of_queries(tmp_path, "other")
     engine = InlineEngine(jobs, tmp_path)
     (row,) = (row for row in jobs.execute("SHOW JOBS")[0].rows if row["job"] == "mine")
     assert (row["life"], "NOT_GIVEN" in row["error"] or "is not now" in row["error"]) == ("failed", True)
@@ -63,7 +63,7 @@ def test_a_job_of_python_that_is_not_given_any_more_is_told(tmp_path: Path) -> N
     engine.close()
 
 
-def test_a_job_that_reads_a_broken_one_cannot_be_resumed_before_it(tmp_path: Path) -> None:
+def test_the_error_of_a_job_that_reads_a_broken_job_names_it(tmp_path: Path) -> None:
     sql = "CREATE JOB reader AS SELECT page FROM mine"
 
     def program(*names: str) -> Program:
@@ -79,7 +79,7 @@ def test_a_job_that_reads_a_broken_one_cannot_be_resumed_before_it(tmp_path: Pat
     engine.close()
 
 
-def test_a_text_without_jobs_reduces_nothing(tmp_path: Path) -> None:
+def test_a_script_without_jobs_has_no_reduction(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="NO_JOBS"):
         compile_reduction(STREAM.format("clicks", tmp_path), "clicks")
 

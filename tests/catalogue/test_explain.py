@@ -1,4 +1,4 @@
-"""A file of SQL is explained without being run, and what is wrong in it is told with its line and column."""
+"""A SQL file is explained without being run, and its errors are reported with line and column."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREATE JOB all_paths AS SELECT path FROM clicks;
 """
 
 
-def left(arguments: list[str]) -> int:
+def exit_code(arguments: list[str]) -> int:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     return int(caught.value.code or 0)
@@ -32,12 +32,12 @@ def left(arguments: list[str]) -> int:
 def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "shop.sql"
     file.write_text(SCRIPT)
-    assert left(["explain", str(file)]) == 0
-    told = capsys.readouterr().out
-    assert "JOB hot\nemits path String, n Int64" in told
-    assert "windows of 30s" in told
-    assert "JOB all_paths\nemits path String" in told
-    assert left(["explain", str(file), "--form", "logical"]) == 2
+    assert exit_code(["explain", str(file)]) == 0
+    output = capsys.readouterr().out
+    assert "JOB hot\nemits path String, n Int64" in output
+    assert "windows of 30s" in output
+    assert "JOB all_paths\nemits path String" in output
+    assert exit_code(["explain", str(file), "--form", "logical"]) == 2
     assert "BAD_OPTION" in capsys.readouterr().err
 
 
@@ -50,33 +50,33 @@ def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.Capture
         (SCRIPT.replace("CREATE JOB all", "CREATE JB all"), "line 5, column 8"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_in_the_file(wrong: str, place: str) -> None:
+def test_an_error_in_a_file_is_reported_with_line_and_column(wrong: str, place: str) -> None:
     with pytest.raises(UserError) as caught:
         jobs_app("shop", wrong).explained()
     assert caught.value.where == place
 
 
-def test_jobs_that_python_gives_are_explained() -> None:
+def test_jobs_from_python_are_explained() -> None:
     clicks = stream([ev(0, user="a")], "clicks")
     counted = clicks.key_by("user").window("1m").count()
-    told = jobs_app("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
-    assert [answer.name for answer in told] == ["counts"]
-    assert "count Int64" in told[0].message
+    output = jobs_app("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
+    assert [reply.name for reply in output] == ["counts"]
+    assert "count Int64" in output[0].message
 
 
-def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explaining_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "shop.sql"
     file.write_text(SCRIPT)
-    assert left(["sql", "--with", str(file), "EXPLAIN SELECT path FROM clicks"]) == 0
+    assert exit_code(["sql", "--with", str(file), "EXPLAIN SELECT path FROM clicks"]) == 0
     assert capsys.readouterr().out == "emits path String\nreads stream clicks: path\n"
-    assert left(["sql", "--with", str(file), "EXPLAIN JOB hot"]) == 0
+    assert exit_code(["sql", "--with", str(file), "EXPLAIN JOB hot"]) == 0
     assert "windows of 30s" in capsys.readouterr().out
-    assert left(["sql", ""]) == 2
+    assert exit_code(["sql", ""]) == 2
     assert "NOT_A_QUERY" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("asked", "wrong", "place"),
+    ("sql", "change", "place"),
     [
         ("EXPLAIN SELECT pth FROM clicks", ("", ""), "At: line 1, column 16."),
         ("EXPLAIN\n  SELEC path FROM clicks", ("", ""), "At: line 2, column 3."),
@@ -88,12 +88,12 @@ def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureF
         ("EXPLAIN SELECT path FROM clicks", ("JOB all", "JB all"), "shop.sql, line 5, column 8."),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_in_its_own_text(
-    asked: str, wrong: tuple[str, str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_error_is_reported_with_its_place_in_the_text_that_has_it(
+    sql: str, change: tuple[str, str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "shop.sql"
-    file.write_text(SCRIPT.replace(*wrong) if wrong[0] else SCRIPT)
-    assert left(["sql", "--with", str(file), asked]) == 2
+    file.write_text(SCRIPT.replace(*change) if change[0] else SCRIPT)
+    assert exit_code(["sql", "--with", str(file), sql]) == 2
     assert place in " ".join(capsys.readouterr().err.split())
 
 
@@ -110,51 +110,51 @@ def test_what_is_wrong_is_told_with_its_place_in_its_own_text(
         (f"{SCRIPT}CREATE STREAM s FROM fils('a')\nFORMAT combined_log", "line 6, column 22, in stream s"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_when_it_begins_or_is_said_has_its_place_too(
+def test_an_error_at_the_start_or_in_a_command_is_reported_with_its_place(
     wrong: str, place: str, tmp_path: Path
 ) -> None:
-    begun = JobsApp("shop", wrong, file="shop.sql").on(tmp_path / "begun")
+    starting = JobsApp("shop", wrong, file="shop.sql").on(tmp_path / "starting")
     with pytest.raises(UserError) as caught:
-        begun.start()
+        starting.start()
     assert caught.value.where == f"shop.sql, {place}"
-    jobs = JobsApp("shop").on(tmp_path / "said")
+    jobs = JobsApp("shop").on(tmp_path / "running")
     jobs.start()
-    for asked in (jobs.execute, jobs.check):
+    for execute in (jobs.execute, jobs.check):
         with pytest.raises(UserError) as caught:
-            asked(wrong)
+            execute(wrong)
         assert caught.value.where == place
 
 
-def test_the_file_is_named_when_it_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_names_the_file_when_it_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "shop.sql"
     file.write_text(SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"))
-    assert left(["explain", str(file)]) == 2
-    told = "".join(capsys.readouterr().err.split())
-    assert "shop.sql,line5,column32,injoball_paths." in told
+    assert exit_code(["explain", str(file)]) == 2
+    output = "".join(capsys.readouterr().err.split())
+    assert "shop.sql,line5,column32,injoball_paths." in output
     app = load(file)
     assert isinstance(app, JobsApp)
     with pytest.raises(UserError, match=r"shop\.sql, line 5, column 32, in job all_paths"):
         app.on(tmp_path / "state").start()
 
 
-def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
+def test_a_ranking_is_explained_by_the_column_that_it_emits() -> None:
     ranked = "SELECT path, {} FROM clicks GROUP BY path ORDER BY {} DESC LIMIT 5 WINDOWING 1 MINUTE"
-    wanted = {
+    expected = {
         ("MAX(bytes) AS most, COUNT(*) AS n", "n"): "top 5 by greatest n",
         ("COUNT(*) AS n", "MAX(bytes)"): "top 5 by greatest value that it does not emit",
     }
-    for said, told in wanted.items():
-        job = f"CREATE JOB top AS {ranked.format(*said)}"
-        assert jobs_app("shop", SCRIPT + job).explained()[-1].message.splitlines()[-1] == told
+    for columns, line in expected.items():
+        job = f"CREATE JOB top AS {ranked.format(*columns)}"
+        assert jobs_app("shop", SCRIPT + job).explained()[-1].message.splitlines()[-1] == line
 
 
-def test_one_is_no_plural(tmp_path: Path) -> None:
+def test_a_count_of_one_is_in_the_singular(tmp_path: Path) -> None:
     jobs = JobsApp("shop", SCRIPT).on(tmp_path)
     jobs.start()
-    assert [answer.message for answer in jobs.execute("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
+    assert [reply.message for reply in jobs.execute("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
 
 
-def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None:
+def test_lines_of_libraries_are_not_reported_as_the_users(tmp_path: Path) -> None:
     def called_from(file: Path) -> str:
         names = {"here": here, "__name__": "other"}
         exec(compile("def call(what): return what()\nfound = call(here)", str(file), "exec"), names)
@@ -166,14 +166,14 @@ def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None
     thread = Thread(target=lambda: found.append(str(here())))
     thread.start()
     thread.join()
-    assert found[0].startswith("test_explain.py:"), "the thread's own frames are not in the way"
+    assert found[0].startswith("test_explain.py:"), "frames of the threading module are skipped"
     thread = Thread(target=here_alone, args=(found,))
     thread.start()
     thread.join()
     assert found[1] == ""
 
 
-#: as if it were Penstock's own: nobody else is on the stack of a thread that begins with it
+#: a function as of Penstock itself, so that a thread that starts with it has no user code on its stack
 here_alone = FunctionType(
     compile("def f(found): found.append(str(here()))", "<string>", "exec").co_consts[0],
     {"here": here, "str": str, "__name__": "penstock.thread"},

@@ -1,4 +1,4 @@
-"""Jobs whose engine follows another's epochs: they know what that took in, say nothing, and lead once they are told."""
+"""Jobs of a follower: it has the leader's commands, writes nothing, and continues with them once it is promoted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page 
 ERROR = UserError("JOB_BROKEN", "it does not go")
 
 
-def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_000) -> Program:
+def build_program(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_000) -> Program:
     return Program("t", state, streams={"clicks": stream}, begin=begin, fold_after=fold_after)
 
 
-def following(state: Path, stream: Stream, taken: int, **options: str) -> Program:
-    follower = jobs(state, stream, **options)  # type: ignore[arg-type]
+def start_follower(state: Path, stream: Stream, commands: int, **options: str) -> Program:
+    follower = build_program(state, stream, **options)  # type: ignore[arg-type]
     follower.start(follows=True)
-    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, commands)
     return follower
 
 
@@ -34,9 +34,9 @@ def entries(state: Path) -> list[str]:
     return sorted(path.name for path in (state / "commands").iterdir())
 
 
-def test_who_follows_has_the_plan_of_each_epoch_and_opens_what_it_needs(tmp_path: Path) -> None:
+def test_a_follower_has_the_plan_of_each_epoch_and_opens_its_sinks(tmp_path: Path) -> None:
     stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
-    leader = jobs(state, stream)
+    leader = build_program(state, stream)
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
     first = leader.commands
@@ -46,11 +46,11 @@ def test_who_follows_has_the_plan_of_each_epoch_and_opens_what_it_needs(tmp_path
     second = leader.commands
     leader.execute("DROP JOB big; PAUSE JOB pages")
 
-    follower = following(state, stream, first)
+    follower = start_follower(state, stream, first)
     assert follower.commands == first
     assert set(follower.epochs.plan(first).outputs) == {"pages"}
     follower.follow_commands(second)
-    assert follower.commands == second, "not what nobody has taken in yet"
+    assert follower.commands == second, "not commands that no epoch has executed"
     (sink,) = follower.epochs.plan(second).outputs["big"].sinks
     assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
     follower.follow_commands(leader.commands)
@@ -59,28 +59,28 @@ def test_who_follows_has_the_plan_of_each_epoch_and_opens_what_it_needs(tmp_path
     follower.close()
 
 
-def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
+def test_a_follower_writes_nothing_until_it_is_promoted(tmp_path: Path) -> None:
     stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
-    leader = jobs(state, stream)
+    leader = build_program(state, stream)
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
-    taken, before = leader.commands, entries(state)
+    commands, before = leader.commands, entries(state)
     other = SQL.replace("5 SECONDS", "7 SECONDS")
-    follower = following(state, stream, taken, begin=other)
+    follower = start_follower(state, stream, commands, begin=other)
     number = follower.catalogue.jobs["pages"].number
-    follower.epochs.pause_jobs(taken, {number: ERROR})
+    follower.epochs.pause_jobs(commands, {number: ERROR})
     for _ in range(2):
-        follower.epochs.record_failures(1, taken, {number: ERROR})
-    follower.epochs.record_failures(2, taken, {number: ERROR})  # another epoch: counted anew
-    follower.epochs.forget_commands_before(taken)
-    follower.follow_commands(taken)
+        follower.epochs.record_failures(1, commands, {number: ERROR})
+    follower.epochs.record_failures(2, commands, {number: ERROR})  # another epoch: counted from one
+    follower.epochs.forget_commands_before(commands)
+    follower.follow_commands(commands)
     assert entries(state) == before
     assert not (state / "failures").exists()
     engine.close()
-    follower.lead(taken)
-    assert follower.commands > taken
+    follower.lead(commands)
+    assert follower.commands > commands
     assert "7 SECONDS" in follower.catalogue.jobs["pages"].select, (
-        "it says its text as any that comes to lead"
+        "a promoted follower applies its script as any leader does"
     )
     follower.epochs.record_failures(3, follower.commands, {follower.catalogue.jobs["pages"].number: ERROR})
     assert follower.catalogue.jobs["pages"].master.life == "failed"
@@ -88,29 +88,29 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     follower.close()
 
 
-def test_a_job_that_fails_with_who_follows_alone_ends_it(tmp_path: Path) -> None:
+def test_a_job_that_fails_on_the_follower_alone_ends_the_follower(tmp_path: Path) -> None:
     stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
     with kit.running(state, stream, SQL, epoch_units=20) as (leader, engine):
         assert engine.step() is not None
-        taken = leader.commands
-        follower = following(state, stream, taken)
+        commands = leader.commands
+        follower = start_follower(state, stream, commands)
         number = follower.catalogue.jobs["pages"].number
-        follower.epochs.record_failures(1, taken, {number: ERROR})
-        follower.epochs.record_failures(1, taken, {number: ERROR})
+        follower.epochs.record_failures(1, commands, {number: ERROR})
+        follower.epochs.record_failures(1, commands, {number: ERROR})
         with pytest.raises(ExternalError) as ended:
-            follower.epochs.record_failures(1, taken, {number: ERROR})
+            follower.epochs.record_failures(1, commands, {number: ERROR})
         assert ended.value.condition == "FOLLOWS_OTHERWISE"
         assert leader.catalogue.jobs["pages"].master.life == "running"
         follower.close()
 
 
-def test_who_lacks_what_a_job_needs_cannot_follow(tmp_path: Path) -> None:
+def test_a_follower_without_the_function_of_a_new_job_ends(tmp_path: Path) -> None:
     stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
     loud = {"loud": lambda page: page.str.to_uppercase()}
     with kit.running(state, stream, SQL, functions=loud, epoch_units=20) as (leader, engine):
         assert engine.step() is not None
         first = leader.commands
-        follower = following(state, stream, first)
+        follower = start_follower(state, stream, first)
         leader.execute("CREATE JOB shouts AS SELECT loud(page) AS page FROM clicks")
         with pytest.raises(ExternalError) as ended:
             follower.follow_commands(leader.commands)
@@ -120,13 +120,13 @@ def test_who_lacks_what_a_job_needs_cannot_follow(tmp_path: Path) -> None:
         follower.close()
 
 
-def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None:
+def test_a_follower_that_is_behind_the_snapshot_of_commands_ends(tmp_path: Path) -> None:
     stream, state = kit.clicks(kit.events(400)), tmp_path / "state"
-    leader = jobs(state, stream, fold_after=2)
+    leader = build_program(state, stream, fold_after=2)
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
-    taken = leader.commands
-    slow = following(state, stream, taken)
+    commands = leader.commands
+    slow = start_follower(state, stream, commands)
     for _ in range(5):
         leader.execute("PAUSE JOB pages")
         leader.execute("RESUME JOB pages")
@@ -137,28 +137,30 @@ def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None
         slow.follow_commands(leader.commands)
     assert gone.value.condition == "COMMANDS_GONE"
     with pytest.raises(ExternalError) as gone:
-        following(state, stream, taken)
+        start_follower(state, stream, commands)
     assert gone.value.condition == "COMMANDS_GONE"
-    later = following(state, stream, leader.commands)
+    later = start_follower(state, stream, leader.commands)
     assert set(later.epochs.plan(leader.commands).outputs) == {"pages"}
     engine.close()
 
 
 @pytest.mark.parametrize("how", ["paused", "failed"])
 def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path: Path) -> None:
-    """What it writes to is away: that ends nobody who follows, nor who comes to lead, while the job tells nothing."""
+    """An unreachable sink ends neither a follower nor its promotion while the job does not run."""
     stream, state, place = kit.clicks(kit.events(60)), tmp_path / "state", tmp_path / "disk"
-    leader = jobs(state, stream, begin=f"CREATE JOB big AS SELECT user FROM clicks INTO jsonl('{place}/big')")
+    leader = build_program(
+        state, stream, begin=f"CREATE JOB big AS SELECT user FROM clicks INTO jsonl('{place}/big')"
+    )
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
     if how == "paused":
         leader.execute("PAUSE JOB big")
     else:
         leader.epochs.record_failures(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
-    asleep = leader.commands
+    stopped = leader.commands
     place.rename(tmp_path / "away")
     place.write_text("no folder")
-    first, second = following(state, stream, asleep), following(state, stream, asleep)
+    first, second = start_follower(state, stream, stopped), start_follower(state, stream, stopped)
     assert leader.catalogue.jobs["big"].master.life == how
     leader.execute("RESUME JOB big")
     with pytest.raises(ExternalError) as ended:
@@ -172,7 +174,7 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
     engine.close()
     shutil.rmtree(place)
     place.write_text("no folder")
-    third = following(state, stream, leader.commands, begin="")
+    third = start_follower(state, stream, leader.commands, begin="")
     third.lead(leader.commands)
     with pytest.raises(PenstockError):
         third.execute("RESUME JOB big")
@@ -184,20 +186,20 @@ def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path
         each.close()
 
 
-def test_who_comes_to_lead_opens_what_ran_in_an_epoch_that_it_has_still_to_carry_out(tmp_path: Path) -> None:
+def test_a_promoted_follower_opens_the_sinks_of_epochs_that_it_has_still_to_execute(tmp_path: Path) -> None:
     stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
     begin = f"CREATE JOB big AS SELECT user FROM clicks INTO sqlite('{tmp_path}/out.db', 'big')"
-    leader = jobs(state, stream, begin=begin)
+    leader = build_program(state, stream, begin=begin)
     engine = InlineEngine(leader, state, epoch_units=20)
     assert engine.step() is not None
     leader.execute("PAUSE JOB big")
-    follower = following(state, stream, leader.commands, begin="")
+    follower = start_follower(state, stream, leader.commands, begin="")
     leader.execute("RESUME JOB big")
     between = leader.commands
     leader.execute("PAUSE JOB big")
     engine.close()
     assert follower.catalogue.jobs["big"].master.life == "paused", (
-        "it has read what no epoch here has taken in"
+        "it has read commands that none of its epochs has executed"
     )
     follower.lead(leader.commands)
     (sink,) = follower.epochs.plan(between).outputs["big"].sinks

@@ -1,4 +1,4 @@
-"""Functions of Python in jobs: what cannot run is refused when it is said, and a slow one holds nobody up."""
+"""Python functions in jobs: one that cannot be sent to executors is refused, and a slow one delays no command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
-from tests.catalogue.test_epoch_failures import STAY, life
+from tests.catalogue.kit import STEADY_JOBS, life
 
 
 def _upper(values: pl.Series) -> pl.Series:
@@ -38,10 +38,12 @@ def _with_a_lock() -> Any:
 FUNCTIONS = {"upper_": _as_sql(_upper), "guarded": _as_sql(_with_a_lock())}
 
 
-def test_what_cannot_be_pickled_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
-    found = kit.events(80)
-    alone = kit.run_all(tmp_path / "alone", kit.clicks(found), STAY, epoch_units=20)
-    with kit.running(tmp_path / "s", kit.clicks(found), STAY, functions=FUNCTIONS, epoch_units=20) as (
+def test_a_function_that_cannot_be_pickled_is_refused_and_other_jobs_continue(tmp_path: Path) -> None:
+    events = kit.events(80)
+    alone = kit.run_all(tmp_path / "alone", kit.clicks(events), STEADY_JOBS, epoch_units=20)
+    with kit.running(
+        tmp_path / "s", kit.clicks(events), STEADY_JOBS, functions=FUNCTIONS, epoch_units=20
+    ) as (
         jobs,
         engine,
     ):
@@ -51,26 +53,26 @@ def test_what_cannot_be_pickled_is_refused_and_the_others_go_on(tmp_path: Path) 
             assert caught.value.condition == "NOT_SENDABLE"
             assert "lock" in (caught.value.detail or "")
         jobs.execute("CREATE JOB good AS SELECT UPPER_(user) AS u FROM clicks WHERE status = 500")
-        told = kit.told(list(engine.steps()))
-    assert told.pop("good") == [(e["user"].upper(),) for e in found if e["status"] == 500]
-    assert told == alone
+        emitted = kit.emitted_rows(list(engine.steps()))
+    assert emitted.pop("good") == [(e["user"].upper(),) for e in events if e["status"] == 500]
+    assert emitted == alone
 
 
 def test_a_job_whose_function_cannot_be_pickled_after_a_restart_fails_alone(tmp_path: Path) -> None:
-    found = kit.events(80)
-    sql = f"{STAY}; CREATE JOB mine AS SELECT f(user) AS u FROM clicks"
-    with kit.running(tmp_path, kit.clicks(found), sql, functions={"f": FUNCTIONS["upper_"]}) as (jobs, _):
+    events = kit.events(80)
+    sql = f"{STEADY_JOBS}; CREATE JOB mine AS SELECT f(user) AS u FROM clicks"
+    with kit.running(tmp_path, kit.clicks(events), sql, functions={"f": FUNCTIONS["upper_"]}) as (jobs, _):
         assert life(jobs, "mine") == "running"
-    with kit.running(tmp_path, kit.clicks(found), sql, functions={"f": FUNCTIONS["guarded"]}) as (
+    with kit.running(tmp_path, kit.clicks(events), sql, functions={"f": FUNCTIONS["guarded"]}) as (
         jobs,
         engine,
     ):
         assert life(jobs, "mine") == "failed"
         assert life(jobs, "per_page") == "running"
-        assert kit.told(list(engine.steps())).keys() >= {"per_page", "big"}
+        assert kit.emitted_rows(list(engine.steps())).keys() >= {"per_page", "big"}
 
 
-def test_what_python_gives_is_tried_too(tmp_path: Path) -> None:
+def test_a_query_in_python_is_checked_for_functions_that_cannot_be_pickled(tmp_path: Path) -> None:
     stream = kit.clicks([])
     rows = stream.map(u=FUNCTIONS["guarded"](pl.col("user")))
     jobs = Program("test", tmp_path, streams={"clicks": stream}, queries={"mine": rows})
@@ -88,14 +90,14 @@ def test_what_python_gives_is_tried_too(tmp_path: Path) -> None:
         "SELECT waiting(user) AS u, COUNT(*) AS n FROM clicks GROUP BY waiting(user) WINDOWING 5 SECONDS",
     ],
 )
-def test_a_function_that_takes_long_does_not_hold_up_a_command(select: str, tmp_path: Path) -> None:
+def test_a_slow_function_does_not_delay_a_command(select: str, tmp_path: Path) -> None:
     def waiting(values: pl.Series) -> pl.Series:
         time.sleep(30)
         return values
 
     functions = {"waiting": _as_sql(waiting)}
-    with kit.running(tmp_path, kit.clicks([]), STAY, functions=functions) as (jobs, _):
-        began = time.monotonic()
+    with kit.running(tmp_path, kit.clicks([]), STEADY_JOBS, functions=functions) as (jobs, _):
+        started = time.monotonic()
         jobs.execute(f"CREATE JOB slow AS {select}")
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - started < 25
         assert life(jobs, "slow") == "running"

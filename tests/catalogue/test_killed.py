@@ -1,4 +1,4 @@
-"""Jobs and commands on an engine that is killed: what is told is what an engine tells that never was."""
+"""Jobs and commands on an engine that is killed: the results are those of an engine that never was."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from penstock.catalogue.program import Program
 from penstock.epoch.kill_points import STEPS
 from tests.catalogue import kit
 
-BEGIN = """
+SQL = """
 CREATE JOB per_page AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS;
 CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400
 """
-#: what is said, by the epoch before which it is
-SAID = {
+#: SQL, by the epoch before which it is executed
+COMMANDS = {
     2: "CREATE JOB late AS SELECT page, SUM(bytes) AS b FROM clicks WHERE page = '/b' GROUP BY page "
     "WINDOWING 5 SECONDS",
     4: "ALTER JOB per_page SET WHERE status = 200",
@@ -33,32 +33,32 @@ SAID = {
 }
 
 
-def told(
-    state: Path, found: list[kit.Event], kills: dict[int, str], draw: random.Random, every: int = 1
+def run_with_kills(
+    state: Path, events: list[kit.Event], kills: dict[int, str], draw: random.Random, every: int = 1
 ) -> dict[str, Any]:
-    """All that jobs tell, with an engine that is killed at some step of some epochs."""
-    said, gone = dict(SAID), {}
+    """The results of all jobs, with an engine that is killed at some step of some epochs."""
+    commands, results = dict(COMMANDS), {}
     while True:
         slices = draw.randrange(1, 4)
         options = {"epoch_units": 12, "slices": slices, "checkpoint_every": every}
-        with kit.running(state, kit.clicks(found), BEGIN, **options) as (jobs, engine):
+        with kit.running(state, kit.clicks(events), SQL, **options) as (jobs, engine):
             try:
                 epoch = engine.next_epoch
                 while True:
-                    if epoch in said:
-                        gone |= _kept(jobs, ["late"]) if epoch == max(SAID) else {}
-                        jobs.execute(said.pop(epoch))
-                    with kit.killed_at(kills.pop(epoch, "nowhere"), epoch):
+                    if epoch in commands:
+                        results |= _results(jobs, ["late"]) if epoch == max(COMMANDS) else {}
+                        jobs.execute(commands.pop(epoch))
+                    with kit.killed_at(kills.pop(epoch, kit.NEVER[0]), epoch):
                         report = engine.step()
                     if report is None:
-                        return gone | _kept(jobs, ["per_page", "errors", "reader", "other"])
+                        return results | _results(jobs, ["per_page", "errors", "reader", "other"])
                     epoch = report.epoch + 1
             except kit.Killed:
                 continue
 
 
-def _kept(jobs: Program, names: list[str]) -> dict[str, Any]:
-    return {name: [(a.epoch, a.rows.rows()) for a in jobs.since(name, 0)] for name in names}
+def _results(jobs: Program, names: list[str]) -> dict[str, Any]:
+    return {name: [(result.epoch, result.rows.rows()) for result in jobs.since(name, 0)] for name in names}
 
 
 @settings(
@@ -72,27 +72,38 @@ def _kept(jobs: Program, names: list[str]) -> dict[str, Any]:
     ),  # a case takes minutes to shrink, and names its seed
 )
 @given(seed=st.integers(0, 10**6))
-def test_killed_anywhere_and_resumed_nothing_shows(seed: int) -> None:
+def test_kills_at_any_step_change_no_results(seed: int) -> None:
     draw = random.Random(seed)
-    found = kit.events(150, seed)
+    events = kit.events(150, seed)
     kills = {epoch: draw.choice(STEPS) for epoch in draw.sample(range(13), 6)}
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        straight = told(Path(one) / "s", found, {}, draw)
-        assert told(Path(other) / "s", found, kills, draw) == straight
-    assert all(straight.values()), "every job tells something"
+        undisturbed = run_with_kills(Path(one) / "s", events, {}, draw)
+        assert run_with_kills(Path(other) / "s", events, kills, draw) == undisturbed
+    assert all(undisturbed.values()), "every job emits something"
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return told(tmp_path_factory.mktemp("straight") / "state", kit.events(150), {}, random.Random(1))
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run_with_kills(
+        tmp_path_factory.mktemp("straight") / "state", kit.events(150), {}, random.Random(1)
+    )
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_in_the_epoch_of_a_command(step: str, straight: dict[str, Any], state: Path) -> None:
-    assert told(state, kit.events(150), dict.fromkeys(SAID, step), random.Random(2)) == straight
+def test_a_kill_in_the_epoch_of_a_command_changes_no_results(
+    step: str, undisturbed: dict[str, Any], state: Path
+) -> None:
+    assert (
+        run_with_kills(state, kit.events(150), dict.fromkeys(COMMANDS, step), random.Random(2)) == undisturbed
+    )
 
 
 @pytest.mark.parametrize("step", ["recorded", "sliced", "delivered"])
-def test_killed_between_durable_manifests(step: str, straight: dict[str, Any], state: Path) -> None:
-    """Commands are repeated with the epochs that took them in, and what jobs told is there once."""
-    assert told(state, kit.events(150), dict.fromkeys(SAID, step), random.Random(2), every=4) == straight
+def test_a_kill_between_durable_manifests_changes_no_results(
+    step: str, undisturbed: dict[str, Any], state: Path
+) -> None:
+    """Commands are repeated with the epochs that they belong to, and each result is there once."""
+    assert (
+        run_with_kills(state, kit.events(150), dict.fromkeys(COMMANDS, step), random.Random(2), every=4)
+        == undisturbed
+    )

@@ -17,17 +17,17 @@ TRANSITIONS = st.lists(st.sampled_from(get_args(Transition)), max_size=30)
 
 
 @given(TRANSITIONS)
-def test_a_life_only_goes_where_it_can(happenings: list[Transition]) -> None:
+def test_transitions_lead_only_to_the_lives_that_they_allow(transitions: list[Transition]) -> None:
     master = Master("j")
-    for happening in happenings:
+    for transition in transitions:
         before = master
         try:
-            master = master.after(happening, "broken" if happening == "fail" else None)
+            master = master.after(transition, "broken" if transition == "fail" else None)
         except UserError:
             assert master is before
             continue
-        assert before.life != "gone", "nothing happens to what is gone"
-        assert master.version == before.version + (happening != "flush")
+        assert before.life != "gone", "a dropped job has no transitions"
+        assert master.version == before.version + (transition != "flush")
         assert (master.life == "failed") == (master.error is not None)
         assert (
             master.life
@@ -39,7 +39,7 @@ def test_a_life_only_goes_where_it_can(happenings: list[Transition]) -> None:
                 "flush": ("running",),
                 "alter": ("running", "paused"),
                 "empty": ("running", "paused", "failed"),
-            }[happening]
+            }[transition]
         )
 
 
@@ -63,7 +63,7 @@ def test_masters_are_spread_evenly_and_each_job_has_one() -> None:
     assert sorted(job for name in alive for job in managed_jobs(name, JOBS, alive)) == sorted(JOBS)
 
 
-def test_only_the_jobs_of_who_left_move() -> None:
+def test_only_the_jobs_of_a_coordinator_that_left_move() -> None:
     before = {job: manager_of(job, ["a", "b", "c"]) for job in JOBS}
     after = {job: manager_of(job, ["a", "c"]) for job in JOBS}
     assert all(after[job] == owner for job, owner in before.items() if owner != "b")

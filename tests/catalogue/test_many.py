@@ -1,4 +1,4 @@
-"""Two thousand jobs of one template: a command costs what it names, not what there is."""
+"""Two thousand jobs of one template: the cost of a command depends on the jobs it names, not on all jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from penstock.catalogue.job_builder import JobBuilder
 from tests.catalogue import kit
 
-MANY = 2_000
+JOBS = 2_000
 
 
 def _sql(number: int) -> str:
@@ -20,47 +20,49 @@ def _sql(number: int) -> str:
 
 
 @contextmanager
-def looked_at(most: int) -> Iterator[None]:
-    """No more jobs are looked at in here than so many."""
+def builds_at_most(limit: int) -> Iterator[None]:
+    """Assert that no more jobs than this are built in the block."""
     count, job = 0, JobBuilder.job
 
-    def counted(builder: JobBuilder, *given: object) -> object:
+    def counted(builder: JobBuilder, *arguments: object) -> object:
         nonlocal count
         count += 1
-        return job(builder, *given)  # type: ignore[arg-type]
+        return job(builder, *arguments)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(JobBuilder, "job", counted)
         yield
-    assert count <= most
+    assert count <= limit
 
 
-def test_two_thousand_jobs(tmp_path: Path) -> None:
-    draw, found = random.Random(5), kit.events(2_000)
-    for event in found:
-        event["user"] = f"u{draw.randrange(MANY)}"
-    with kit.running(tmp_path, kit.clicks(found), epoch_units=1_000) as (jobs, engine):
-        with looked_at(3 * MANY):
-            jobs.execute("; ".join(map(_sql, range(MANY - 20))))
-        with looked_at(3 * 20):
-            for number in range(MANY - 20, MANY):
+def test_commands_to_two_thousand_jobs_build_only_the_jobs_they_name(tmp_path: Path) -> None:
+    draw, events = random.Random(5), kit.events(2_000)
+    for event in events:
+        event["user"] = f"u{draw.randrange(JOBS)}"
+    with kit.running(tmp_path, kit.clicks(events), epoch_units=1_000) as (jobs, engine):
+        with builds_at_most(3 * JOBS):
+            jobs.execute("; ".join(map(_sql, range(JOBS - 20))))
+        with builds_at_most(3 * 20):
+            for number in range(JOBS - 20, JOBS):
                 jobs.execute(_sql(number))
         reports = [engine.step()]
-        with looked_at(3 * MANY):
+        with builds_at_most(3 * JOBS):
             jobs.execute("ALTER JOB j7 SET WHERE user = 'u8'")
             jobs.execute("DROP JOB j9")
-        with looked_at(3):
+        with builds_at_most(3):
             jobs.execute("PAUSE JOB j10; RESUME JOB j10")
         reports.append(engine.step())
-    told = kit.told([report for report in reports if report is not None])
+    emitted = kit.emitted_rows([report for report in reports if report is not None])
     expected: dict[str, list[tuple[str]]] = {}
-    for number, event in enumerate(found):
+    for number, event in enumerate(events):
         user = event["user"]
-        wanted = {f"j{user[1:]}"} if number < 1_000 else {f"j{user[1:]}"} - {"j7", "j9"}
-        wanted |= {"j7"} if user == "u8" and number >= 1_000 else set()
-        for name in wanted:
+        names = {f"j{user[1:]}"} if number < 1_000 else {f"j{user[1:]}"} - {"j7", "j9"}
+        names |= {"j7"} if user == "u8" and number >= 1_000 else set()
+        for name in names:
             expected.setdefault(name, []).append((event["page"],))
-    assert {name: sorted(rows) for name, rows in told.items()} == {n: sorted(r) for n, r in expected.items()}
-    with looked_at(5 * MANY), kit.running(tmp_path, kit.clicks(found)) as (jobs, _):
-        assert len(jobs.catalogue.jobs) == MANY - 1
-        assert jobs.ask(max(told.keys() - {"j9"})) is not None
+    assert {name: sorted(rows) for name, rows in emitted.items()} == {
+        n: sorted(r) for n, r in expected.items()
+    }
+    with builds_at_most(5 * JOBS), kit.running(tmp_path, kit.clicks(events)) as (jobs, _):
+        assert len(jobs.catalogue.jobs) == JOBS - 1
+        assert jobs.ask(max(emitted.keys() - {"j9"})) is not None

@@ -1,4 +1,4 @@
-"""Several processes accept commands for the same jobs: which manages which, and what keeps them in order."""
+"""Several processes accept commands for the same jobs: which process manages which job, and the order of commands."""
 
 from __future__ import annotations
 
@@ -34,27 +34,29 @@ SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page 
 
 @settings(max_examples=20, deadline=None)
 @given(names=NAMES)
-def test_masters_are_spread_over_whoever_there_is(names: set[str]) -> None:
+def test_jobs_are_spread_over_the_coordinators(names: set[str]) -> None:
     loads = Counter(Roster(name, frozenset(names - {name})).manager_of(job) for job in JOBS for name in names)
     assert set(loads) <= names
     share = len(JOBS) / len(names)
     for name in names:
         mine = Roster(name, frozenset(names - {name})).managed_jobs(JOBS)
-        assert loads[name] == len(mine) * len(names), "all of them see it alike"
-        assert abs(len(mine) - share) < 6 * (share + 1) ** 0.5, "about as many as the others"
+        assert loads[name] == len(mine) * len(names), "all coordinators compute the same"
+        assert abs(len(mine) - share) < 6 * (share + 1) ** 0.5, "about as many as the others have"
 
 
 @settings(max_examples=20, deadline=None)
 @given(names=NAMES, draw=st.randoms())
-def test_only_the_masters_of_who_comes_or_goes_move(names: set[str], draw: random.Random) -> None:
+def test_only_the_jobs_of_a_coordinator_that_joins_or_leaves_move(
+    names: set[str], draw: random.Random
+) -> None:
     me = draw.choice(sorted(names))
     others = frozenset(names - {me})
     before = Roster(me, others)
-    came = Roster(me, others | {"new"})
-    assert {job for job in JOBS if came.manager_of(job) != before.manager_of(job)} == {
-        job for job in JOBS if came.manager_of(job) == "new"
+    joined = Roster(me, others | {"new"})
+    assert {job for job in JOBS if joined.manager_of(job) != before.manager_of(job)} == {
+        job for job in JOBS if joined.manager_of(job) == "new"
     }
-    assert came.gained_jobs(before, JOBS) == []
+    assert joined.gained_jobs(before, JOBS) == []
     if others:
         gone = draw.choice(sorted(others))
         after = Roster(me, others - {gone})
@@ -64,7 +66,7 @@ def test_only_the_masters_of_who_comes_or_goes_move(names: set[str], draw: rando
 
 
 @pytest.mark.parametrize(
-    ("said", "about"),
+    ("sql", "subject"),
     [
         ("SHOW JOBS", None),
         ("EXPLAIN SELECT page FROM clicks", None),
@@ -75,8 +77,8 @@ def test_only_the_masters_of_who_comes_or_goes_move(names: set[str], draw: rando
         ("DROP STREAM s", "s"),
     ],
 )
-def test_statements_belong_to_the_first_they_change(said: str, about: str | None) -> None:
-    assert subject_of(parse(said)) == about
+def test_the_subject_of_statements_is_the_first_name_they_change(sql: str, subject: str | None) -> None:
+    assert subject_of(parse(sql)) == subject
 
 
 # -- the log -------------------------------------------------------------------------------------
@@ -86,13 +88,13 @@ def _stream(name: str) -> Command:
     return AddStream(name, "")
 
 
-def _all(log: CommandLog) -> Catalogue:
+def _load_all(log: CommandLog) -> Catalogue:
     loaded = log.load(owned=False)
-    found = loaded.catalogue
+    catalogue = loaded.catalogue
     for entry in loaded.entries:
         for command in entry:
-            found = found.after(command)
-    return found
+            catalogue = catalogue.after(command)
+    return catalogue
 
 
 def _follow(log: CommandLog) -> None:
@@ -100,7 +102,7 @@ def _follow(log: CommandLog) -> None:
         log.load(owned=False)
 
 
-def test_every_entry_has_a_place_of_its_own_whoever_writes_and_folds(tmp_path: Path) -> None:
+def test_every_entry_has_a_number_of_its_own_with_concurrent_writers_and_folding(tmp_path: Path) -> None:
     done, numbers = threading.Event(), list[int]()
 
     def write(writer: int) -> None:
@@ -129,22 +131,22 @@ def test_every_entry_has_a_place_of_its_own_whoever_writes_and_folds(tmp_path: P
         thread.join()
     done.set()
     folder.join()
-    found = _all(CommandLog(tmp_path))
+    catalogue = _load_all(CommandLog(tmp_path))
     assert sorted(numbers) == list(range(1, 101)), "each number once"
-    assert set(found.streams) == {f"w{writer}_{n}" for writer in range(4) for n in range(25)}
-    assert found.last_number == 100, "nothing twice"
+    assert set(catalogue.streams) == {f"w{writer}_{n}" for writer in range(4) for n in range(25)}
+    assert catalogue.last_number == 100, "nothing twice"
     assert not [name for name in os.listdir(tmp_path / "commands") if name.startswith(".")]
 
 
 @pytest.mark.parametrize("folded", [0, 1, 2, 5])
-def test_who_is_paused_before_it_writes_takes_no_number_again(
+def test_a_writer_that_was_paused_reuses_no_number(
     folded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused, other = CommandLog(tmp_path), CommandLog(tmp_path)
     paused.append([_stream("a")])
     link = os.link
 
-    def later(source: Any, target: Any) -> None:
+    def link_after_others(source: Any, target: Any) -> None:
         monkeypatch.setattr(os, "link", link)
         _follow(other)
         catalogue = Catalogue().after(_stream("a"))
@@ -155,17 +157,17 @@ def test_who_is_paused_before_it_writes_takes_no_number_again(
             other.fold(folded, catalogue)
         link(source, target)
 
-    monkeypatch.setattr(os, "link", later)
+    monkeypatch.setattr(os, "link", link_after_others)
     assert paused.append([_stream("c")]) is None
-    assert paused.append([_stream("c")]) is None, "it has not looked yet"
+    assert paused.append([_stream("c")]) is None, "it has not read the entries of the others"
     _follow(paused)
     assert paused.append([_stream("c")]) == 7
-    found = _all(CommandLog(tmp_path))
-    assert [*found.streams] == ["a", "b0", "b1", "b2", "b3", "b4", "c"]
-    assert found.last_number == 7
+    catalogue = _load_all(CommandLog(tmp_path))
+    assert [*catalogue.streams] == ["a", "b0", "b1", "b2", "b3", "b4", "c"]
+    assert catalogue.last_number == 7
 
 
-def test_a_log_that_began_anew_is_loaded_again(tmp_path: Path) -> None:
+def test_a_log_that_was_emptied_is_loaded_again(tmp_path: Path) -> None:
     follower = CommandLog(tmp_path)
     for n in range(3):
         CommandLog(tmp_path).load()
@@ -175,27 +177,27 @@ def test_a_log_that_began_anew_is_loaded_again(tmp_path: Path) -> None:
         path.unlink()
     assert follower.append([_stream("b")]) is None, "no gap is left"
     assert follower.news() is None
-    assert not _all(follower).streams
+    assert not _load_all(follower).streams
     assert follower.append([_stream("b")]) == 1
 
 
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _jobs(state: Path, stream: Any, **options: Any) -> Program:
+def _program(state: Path, stream: Any, **options: Any) -> Program:
     return Program("test", state, streams={"clicks": stream}, begin=SQL, **options)
 
 
-def _joined(state: Path, stream: Any) -> Program:
-    jobs = _jobs(state, stream, follows=True)
+def _join_coordinator(state: Path, stream: Any) -> Program:
+    jobs = _program(state, stream, follows=True)
     jobs.join()
     return jobs
 
 
-def test_an_engine_carries_out_what_others_took_in(tmp_path: Path) -> None:
+def test_an_engine_executes_the_commands_that_coordinators_accepted(tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(200), finished=False)
-    engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=20)
-    left, right = _joined(tmp_path, stream), _joined(tmp_path, stream)
+    engine = InlineEngine(owner := _program(tmp_path, stream), tmp_path, epoch_units=20)
+    left, right = _join_coordinator(tmp_path, stream), _join_coordinator(tmp_path, stream)
     left.execute("CREATE JOB all_of_them AS SELECT page, user FROM clicks")
     with pytest.raises(UserError) as taken:
         right.execute("CREATE JOB all_of_them AS SELECT page FROM clicks")
@@ -208,8 +210,8 @@ def test_an_engine_carries_out_what_others_took_in(tmp_path: Path) -> None:
     assert left.catalogue.jobs["all_of_them"].master.life == "paused"
     assert left.catalogue == right.catalogue == owner.catalogue
     for follower in (left, right):
-        told = follower.questions.follow_results(report.epoch)
-        assert told["all_of_them"] == 1
+        counts = follower.questions.follow_results(report.epoch)
+        assert counts["all_of_them"] == 1
         latest = follower.ask("all_of_them")
         assert latest is not None
         assert latest.rows.equals(report.rows["all_of_them"])
@@ -221,43 +223,43 @@ def test_an_engine_carries_out_what_others_took_in(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_results_are_followed_also_back(tmp_path: Path) -> None:
+def test_a_coordinator_follows_results_forward_and_back(tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(100))
-    engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=10)
+    engine = InlineEngine(owner := _program(tmp_path, stream), tmp_path, epoch_units=10)
     owner.execute("CREATE JOB rows AS SELECT page FROM clicks")
-    other = _joined(tmp_path, stream)
+    other = _join_coordinator(tmp_path, stream)
     assert other.ask("rows") is None
-    told = [report.epoch for report in engine.steps() if report.rows.get("rows", pl.DataFrame()).height]
+    epochs = [report.epoch for report in engine.steps() if report.rows.get("rows", pl.DataFrame()).height]
     engine.close()
-    assert other.questions.follow_results(told[3])["rows"] == 4
-    assert other.ask("rows").epoch == told[3]  # type: ignore[union-attr]
-    assert other.questions.follow_results(told[-1])["rows"] == len(told) - 4
-    late = _joined(tmp_path, stream)
+    assert other.questions.follow_results(epochs[3])["rows"] == 4
+    assert other.ask("rows").epoch == epochs[3]  # type: ignore[union-attr]
+    assert other.questions.follow_results(epochs[-1])["rows"] == len(epochs) - 4
+    late = _join_coordinator(tmp_path, stream)
     for jobs in (other, late):
         assert jobs.ask("rows").rows.equals(owner.ask("rows").rows)  # type: ignore[union-attr]
-        assert [a.epoch for a in jobs.since("rows", told[2], most=3)] == told[2:5]
+        assert [a.epoch for a in jobs.since("rows", epochs[2], most=3)] == epochs[2:5]
     for path in (tmp_path / "results").iterdir():
-        if int(path.stem) > told[1]:
+        if int(path.stem) > epochs[1]:
             path.unlink()
-    other.questions.follow_results(told[1])
-    assert other.ask("rows").epoch == told[1]  # type: ignore[union-attr]
+    other.questions.follow_results(epochs[1])
+    assert other.ask("rows").epoch == epochs[1]  # type: ignore[union-attr]
 
 
-def test_commands_to_many_are_each_carried_out_once(tmp_path: Path) -> None:
+def test_commands_to_several_coordinators_are_each_executed_once(tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(50), finished=False)
-    engine = InlineEngine(owner := _jobs(tmp_path, stream, fold_after=3), tmp_path, epoch_units=5)
-    many = [_joined(tmp_path, stream) for _ in range(3)]
-    made: list[int] = []
+    engine = InlineEngine(owner := _program(tmp_path, stream, fold_after=3), tmp_path, epoch_units=5)
+    coordinators = [_join_coordinator(tmp_path, stream) for _ in range(3)]
+    numbers: list[int] = []
 
     def command(number: int) -> None:
-        jobs = many[number]
+        jobs = coordinators[number]
         for n in range(12):
-            said = jobs.execute(f"ALTER JOB pages SET WHERE bytes > {n * 3 + number}", f"{number}.{n}")
-            again = many[(number + 1) % 3].execute(
+            replies = jobs.execute(f"ALTER JOB pages SET WHERE bytes > {n * 3 + number}", f"{number}.{n}")
+            repeated = coordinators[(number + 1) % 3].execute(
                 f"ALTER JOB pages SET WHERE bytes > {n * 3 + number}", f"{number}.{n}"
             )
-            assert [a.command for a in again] == [a.command for a in said]
-            made.extend(a.command or 0 for a in said)
+            assert [a.command for a in repeated] == [a.command for a in replies]
+            numbers.extend(a.command or 0 for a in replies)
 
     threads = [threading.Thread(target=command, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -266,14 +268,14 @@ def test_commands_to_many_are_each_carried_out_once(tmp_path: Path) -> None:
         engine.step()
         engine.recycle(2)
     list(engine.steps())
-    assert len(set(made)) == 36, "a number for each"
+    assert len(set(numbers)) == 36, "each command has its number"
     assert owner.catalogue.jobs["pages"].version == 37
-    assert all(jobs.catalogue == owner.catalogue for jobs in many)
+    assert all(jobs.catalogue == owner.catalogue for jobs in coordinators)
     engine.close()
-    late = _joined(tmp_path, stream)  # the first commands are a snapshot by now
+    late = _join_coordinator(tmp_path, stream)  # the first commands are in a snapshot
     assert late.catalogue == owner.catalogue
     assert late.execute("ALTER JOB pages SET WHERE bytes > 0", "0.0")[0].command == min(
-        a.command or 0 for a in many[0].execute("ALTER JOB pages SET WHERE bytes > 0", "0.0")
+        a.command or 0 for a in coordinators[0].execute("ALTER JOB pages SET WHERE bytes > 0", "0.0")
     )
     assert late.catalogue.jobs["pages"].version == 37
     with pytest.raises(UserError) as reused:
@@ -286,10 +288,10 @@ def test_commands_to_many_are_each_carried_out_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_engine", [False, True])
 def test_a_job_whose_sink_cannot_be_opened_fails_alone(by_engine: bool, tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(60), finished=False)
-    engine = InlineEngine(owner := _jobs(tmp_path / "state", stream), tmp_path / "state", epoch_units=10)
+    engine = InlineEngine(owner := _program(tmp_path / "state", stream), tmp_path / "state", epoch_units=10)
     assert engine.step() is not None
     (tmp_path / "file").write_text("in the way")
-    other = _joined(tmp_path / "state", stream)
+    other = _join_coordinator(tmp_path / "state", stream)
     owner.questions.show_managers(lambda job: "one")
     (owner if by_engine else other).execute(
         f"CREATE JOB lost AS SELECT page FROM clicks INTO jsonl('{tmp_path / 'file' / 'out'}')"
@@ -300,8 +302,8 @@ def test_a_job_whose_sink_cannot_be_opened_fails_alone(by_engine: bool, tmp_path
     assert lives == {"pages": "running", "lost": "failed", "reads": "running"}
     assert other.catalogue == owner.catalogue
     engine.close()
-    engine = InlineEngine(owner := _jobs(tmp_path / "state", stream), tmp_path / "state", epoch_units=10)
-    assert engine.step() is not None, "it starts all the same"
+    engine = InlineEngine(owner := _program(tmp_path / "state", stream), tmp_path / "state", epoch_units=10)
+    assert engine.step() is not None, "the engine starts"
     (tmp_path / "file").unlink()
     other.execute("RESUME JOB lost")
     report = engine.step()
@@ -310,10 +312,12 @@ def test_a_job_whose_sink_cannot_be_opened_fails_alone(by_engine: bool, tmp_path
     engine.close()
 
 
-def test_a_job_that_the_engine_cannot_make_fails_with_those_who_read_it(tmp_path: Path) -> None:
+def test_a_job_that_the_engine_cannot_build_fails_with_its_readers(tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(60), finished=False)
-    engine = InlineEngine(owner := _jobs(tmp_path, stream), tmp_path, epoch_units=10)
-    other = _jobs(tmp_path, stream, follows=True, functions={"bare": lambda page: page.str.strip_chars("/")})
+    engine = InlineEngine(owner := _program(tmp_path, stream), tmp_path, epoch_units=10)
+    other = _program(
+        tmp_path, stream, follows=True, functions={"bare": lambda page: page.str.strip_chars("/")}
+    )
     other.join()
     other.execute("CREATE JOB bared AS SELECT bare(page) AS page FROM clicks")
     other.execute("CREATE JOB reads AS SELECT page FROM bared")
@@ -326,8 +330,8 @@ def test_a_job_that_the_engine_cannot_make_fails_with_those_who_read_it(tmp_path
     engine.close()
 
 
-def test_what_was_refused_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A refused batch gives its numbers and names back: who gets them next must not get its sinks and streams."""
+def test_a_refused_batch_leaves_no_sinks_and_streams(tmp_path: Path) -> None:
+    """The next batch gets the same numbers and names, but not the sinks and streams of the refused one."""
     stream = kit.clicks(kit.events(60), finished=False)
     with kit.running(tmp_path / "state", stream) as (jobs, engine):
         for folder in ("first", "second"):
@@ -339,27 +343,27 @@ def test_what_was_refused_leaves_nothing_behind(tmp_path: Path) -> None:
             else:
                 jobs.execute(job)
         (tmp_path / "a.log").write_text('{"at": "2026-03-01T12:00:00Z", "x": 1}\n')
-        made = "CREATE STREAM s FROM files('{}') FORMAT json(at TIMESTAMP, x BIGINT) EVENT TIME at"
-        made += "; CREATE JOB of_s AS SELECT x FROM s"
+        sql = "CREATE STREAM s FROM files('{}') FORMAT json(at TIMESTAMP, x BIGINT) EVENT TIME at"
+        sql += "; CREATE JOB of_s AS SELECT x FROM s"
         with pytest.raises(UserError):
-            jobs.execute(made.format(tmp_path / "none.log") + "; DROP JOB nobody")
-        jobs.execute(made.format(tmp_path / "a.log"))
+            jobs.execute(sql.format(tmp_path / "none.log") + "; DROP JOB nobody")
+        jobs.execute(sql.format(tmp_path / "a.log"))
         list(engine.steps())
         assert jobs.ask("of_s").rows.rows() == [(1,)]  # type: ignore[union-attr]
     assert (tmp_path / "second").exists()
     assert not (tmp_path / "first").exists()
 
 
-def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -> None:
+def test_a_job_that_was_accepted_without_an_engine_fails_alone(tmp_path: Path) -> None:
     state, streams = tmp_path / "state", {"clicks": kit.clicks(kit.events(40), finished=False)}
-    (tmp_path / "taken").write_text("a file, where a folder is wanted")
+    (tmp_path / "taken").write_text("a file in the place of a folder")
     served = Program("t", state, streams=streams, begin=SQL, follows=True)
     served.join(begin=True)
-    assert list(served.catalogue.jobs) == ["pages"], "the text is said before there is an engine"
+    assert list(served.catalogue.jobs) == ["pages"], "the script is executed before there is an engine"
     assert served.commands == 1
 
     engine = InlineEngine(Program("t", state, streams=streams, begin=SQL, shared=True), state)
-    assert served.commands == 1, "and not again"
+    assert served.commands == 1, "the engine does not repeat it"
     assert engine.step() is not None
     engine.close()
 
@@ -375,7 +379,7 @@ def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -
     assert engine.step() is not None
     engine.close()
 
-    # what ran before is not given up: its engine does not start
+    # a job that ran before is not dropped: without its sink the engine does not start
     (tmp_path / "out").rename(tmp_path / "away")
     (tmp_path / "out").write_text("")
     with pytest.raises(PenstockError):
@@ -383,16 +387,16 @@ def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -
     assert served.catalogue.jobs["good"].master.life == "running"
 
 
-def test_an_engine_with_another_text_than_the_service_does_not_undo_what_that_said(tmp_path: Path) -> None:
-    def of(size: int, **more: bool) -> Program:
-        said = f"""
+def test_an_engine_with_a_former_script_does_not_undo_the_script_of_the_service(tmp_path: Path) -> None:
+    def program(size: int, **more: bool) -> Program:
+        sql = f"""
         CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time;
         CREATE JOB j AS SELECT path, COUNT(*) AS n FROM s GROUP BY path WINDOWING {size} SECONDS"""
-        return Program("t", tmp_path / "state", begin=said, **more)
+        return Program("t", tmp_path / "state", begin=sql, **more)
 
-    of(10, follows=True).join(begin=True)
-    standby = of(10, shared=True)  # it has read the text before it was changed
-    service = of(20, follows=True)
+    program(10, follows=True).join(begin=True)
+    standby = program(10, shared=True)  # it has the script from before the change
+    service = program(20, follows=True)
     service.join(begin=True)
     known = service.commands
     standby.start()

@@ -1,4 +1,4 @@
-"""Deploying a file: what is missing is created, what differs altered, the rest left; what the file lost, dropped."""
+"""Deploying a file: missing jobs are created, different ones altered, equal ones left, and removed ones pruned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import UserError
 from tests.catalogue import kit
-from tests.catalogue.python_kit import Files, create, deployed, life, running
+from tests.catalogue.python_kit import Files, create, deploy_file, running
 
 EVENTS = kit.events(160)
 APP = """
@@ -35,9 +35,9 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path / "given", EVENTS)
 
 
-def test_only_what_has_changed_is_altered(files: Files, tmp_path: Path) -> None:
+def test_only_jobs_that_differ_are_altered(files: Files, tmp_path: Path) -> None:
     with running(tmp_path / "s") as (jobs, engine):
-        assert deployed(jobs, files.write(APP)) == [
+        assert deploy_file(jobs, files.write(APP)) == [
             "created job errors; it runs from the next epoch on; the stream clicks came with it",
             "created job counts; it runs from the next epoch on",
         ]
@@ -47,57 +47,57 @@ def test_only_what_has_changed_is_altered(files: Files, tmp_path: Path) -> None:
             "job errors is unchanged; its state is kept",
             "job counts is unchanged; its state is kept",
         ]
-        assert deployed(jobs, files.write(APP)) == same
-        assert deployed(jobs, files.write("# moved by a line\n\n" + APP)) == same
+        assert deploy_file(jobs, files.write(APP)) == same
+        assert deploy_file(jobs, files.write("# moved by a line\n\n" + APP)) == same
         assert jobs.commands == before, "nothing was written"
         louder = APP.replace("to_uppercase", "to_lowercase")
-        assert deployed(jobs, files.write(louder)) == [
+        assert deploy_file(jobs, files.write(louder)) == [
             "altered job errors; it needs no state",
             "job counts is unchanged; its state is kept",
         ]
         wider = louder.replace('"page").window("10s")', '"user").window("10s")')
-        assert deployed(jobs, files.write(wider)) == [
+        assert deploy_file(jobs, files.write(wider)) == [
             "job errors is unchanged; its state is kept",
             "altered job counts; its state needs another shape and starts empty, with the next epoch",
         ]
-        told = kit.told(list(engine.steps()))
-        assert {row[0] for row in told["errors"]} <= {"/a", "/b", "/c", "/d"}
+        emitted = kit.emitted_rows(list(engine.steps()))
+        assert {row[0] for row in emitted["errors"]} <= {"/a", "/b", "/c", "/d"}
 
 
-def test_pruning_drops_what_the_file_has_no_more_and_nothing_else(files: Files, tmp_path: Path) -> None:
-    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+def test_pruning_drops_only_the_jobs_that_the_file_no_longer_has(files: Files, tmp_path: Path) -> None:
+    with running(tmp_path / "s", stream=files.stream) as (jobs, _):
         create(jobs, "by_hand", files.write(APP), "counts")
         jobs.execute("CREATE JOB sql AS SELECT page FROM clicks")
         other = files.write(APP.replace('"errors"', '"o_e"').replace('"counts"', '"o_c"'), "other.py")
-        deployed(jobs, other)
-        deployed(jobs, files.write(APP))
+        deploy_file(jobs, other)
+        deploy_file(jobs, files.write(APP))
         less = APP.replace(', ps.output("counts", counts)', "")
-        assert deployed(jobs, files.write(less)) == ["job errors is unchanged; its state is kept"]
+        assert deploy_file(jobs, files.write(less)) == ["job errors is unchanged; its state is kept"]
         before = jobs.commands
-        says = [
+        replies = [
             "job errors is unchanged; its state is kept",
             "dropped job counts, which the file no longer has, with its state",
         ]
-        assert deployed(jobs, files.write(less), prune=True, check=True) == says
-        assert jobs.commands == before, "it was only asked"
-        assert deployed(jobs, files.write(less), prune=True) == says
+        assert deploy_file(jobs, files.write(less), prune=True, check=True) == replies
+        assert jobs.commands == before, "a check changes nothing"
+        assert deploy_file(jobs, files.write(less), prune=True) == replies
         assert jobs.catalogue.jobs.keys() == {"by_hand", "sql", "o_e", "o_c", "errors"}
 
 
 def test_a_deploy_is_accepted_as_a_whole_or_not_at_all(files: Files, tmp_path: Path) -> None:
-    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+    with running(tmp_path / "s", stream=files.stream) as (jobs, _):
         jobs.execute("CREATE JOB counts AS SELECT page FROM clicks")
         with pytest.raises(UserError, match="JOB_OF_SQL"):
-            deployed(jobs, files.write(APP))
+            deploy_file(jobs, files.write(APP))
         jobs.execute("DROP JOB counts")
-        deployed(jobs, files.write(APP))
+        deploy_file(jobs, files.write(APP))
         with pytest.raises(UserError, match="NAME_TAKEN"):
-            deployed(jobs, files.write(APP, "copy.py"))
+            deploy_file(jobs, files.write(APP, "copy.py"))
         jobs.execute("CREATE JOB reader AS SELECT page FROM counts")
         with pytest.raises(UserError, match="STILL_READ"):
-            deployed(jobs, files.write(APP.replace(', ps.output("counts", counts)', "")), prune=True)
+            deploy_file(jobs, files.write(APP.replace(', ps.output("counts", counts)', "")), prune=True)
         with pytest.raises(UserError, match="the job reader"):
-            deployed(
+            deploy_file(
                 jobs,
                 files.write(APP.replace('counts = clicks.key_by("page")', 'counts = clicks.key_by("user")')),
             )
@@ -111,23 +111,23 @@ reader = ps.job("base", {"page": ps.String(), "n": ps.Int64()}).filter(pl.col("n
 app = ps.app("chain", ps.output("reader", reader), ps.output("base", base))
 """
     with running(tmp_path / "s") as (jobs, engine):
-        assert [says.split(";")[0] for says in deployed(jobs, files.write(text))] == [
+        assert [reply.split(";")[0] for reply in deploy_file(jobs, files.write(text))] == [
             "created job base",
             "created job reader",
         ]
         both = text.replace('n=pl.col("bytes")', 'm=pl.col("bytes")').replace('"n"', '"m"')
-        assert [says.split(";")[0] for says in deployed(jobs, files.write(both))] == [
+        assert [reply.split(";")[0] for reply in deploy_file(jobs, files.write(both))] == [
             "altered job base",
             "altered job reader",
         ]
-        told = kit.told(list(engine.steps()))
-        assert told["reader"] == [(e["page"], e["bytes"]) for e in EVENTS if (e["bytes"] or 0) > 900]
+        emitted = kit.emitted_rows(list(engine.steps()))
+        assert emitted["reader"] == [(e["page"], e["bytes"]) for e in EVENTS if (e["bytes"] or 0) > 900]
         nobody = text.replace('ps.job("base"', 'ps.job("reader"')
         with pytest.raises(UserError, match="JOB_CYCLE"):
-            deployed(jobs, files.write(nobody))
+            deploy_file(jobs, files.write(nobody))
         gone = 'app = ps.app("chain", ps.output("other", clicks.select("page")))\n'
-        says = deployed(jobs, files.write(gone), prune=True)
-        assert [one.split(",")[0].split(";")[0] for one in says] == [
+        replies = deploy_file(jobs, files.write(gone), prune=True)
+        assert [reply.split(",")[0].split(";")[0] for reply in replies] == [
             "created job other",
             "dropped job reader",
             "dropped job base",
@@ -136,8 +136,8 @@ app = ps.app("chain", ps.output("reader", reader), ps.output("base", base))
 
 def test_a_jobs_app_brings_its_sql_and_the_functions_that_it_calls(files: Files, tmp_path: Path) -> None:
     with running(tmp_path / "s") as (jobs, engine):
-        said = deployed(jobs, files.write(JOBS))
-        assert [one.split(";")[0] for one in said] == [
+        replies = deploy_file(jobs, files.write(JOBS))
+        assert [reply.split(";")[0] for reply in replies] == [
             "created job sums",
             "created job loud",
             "created job most",
@@ -146,30 +146,30 @@ def test_a_jobs_app_brings_its_sql_and_the_functions_that_it_calls(files: Files,
         first = engine.step()
         assert first is not None
         assert {row[0] for row in first.rows["loud"].rows()} <= {"/A", "/B", "/C", "/D"}
-        quiet = deployed(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
-        assert [one.split(";")[0] for one in quiet] == [
+        quiet = deploy_file(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
+        assert [reply.split(";")[0] for reply in quiet] == [
             "job sums is unchanged",
             "altered job loud",
             "job most is unchanged",
             "job plain is unchanged",
         ]
         jobs.execute("ALTER JOB plain SET WHERE status = 404")
-        again = deployed(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
+        again = deploy_file(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
         assert all("is unchanged" in one for one in again)
-        told = kit.told(list(engine.steps()))
-        assert told["most"]
+        emitted = kit.emitted_rows(list(engine.steps()))
+        assert emitted["most"]
     with running(tmp_path / "s") as (jobs, _):
-        assert {life(jobs, name) for name in jobs.catalogue.jobs} == {"running"}
+        assert {kit.life(jobs, name) for name in jobs.catalogue.jobs} == {"running"}
         less = JOBS.replace("CREATE JOB plain AS SELECT user FROM clicks WHERE status = 500", "")
-        assert "dropped job plain" in deployed(jobs, files.write(less), prune=True)[-1]
+        assert "dropped job plain" in deploy_file(jobs, files.write(less), prune=True)[-1]
 
 
-def test_a_jobs_app_must_say_the_streams_that_the_engine_has(files: Files, tmp_path: Path) -> None:
+def test_a_jobs_app_must_declare_the_streams_that_the_engine_has(files: Files, tmp_path: Path) -> None:
     other = 'other = ps.stream("clicks", ps.generated(), ps.combined_log(), time="time")\nsums = '
     text = JOBS.replace('streams={"clicks": clicks}', 'streams={"clicks": other}').replace("sums = ", other)
-    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+    with running(tmp_path / "s", stream=files.stream) as (jobs, _):
         with pytest.raises(UserError, match="STREAM_DIFFERS"):
-            deployed(jobs, files.write(text))
+            deploy_file(jobs, files.write(text))
         assert not jobs.catalogue.jobs
 
 
@@ -185,12 +185,12 @@ CHANGES = {
     "a default": ("def keep(rows, low=0)", "def keep(rows, low=1)", True),
     "a pattern": ('re.compile("a+")', 're.compile("b+")', True),
     "a comment": ("# nothing", "# nothing at all\n", False),
-    "what no query names": ("UNUSED = 1", "UNUSED = 2", False),
+    "a constant that no query names": ("UNUSED = 1", "UNUSED = 2", False),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_job_calls_is_compared_however_far_away(change: str, files: Files, tmp_path: Path) -> None:
+def test_a_deploy_compares_all_code_that_a_job_calls(change: str, files: Files, tmp_path: Path) -> None:
     text = """
 # nothing
 import re
@@ -217,12 +217,12 @@ app = ps.app("a", ps.output("kept", clicks.map_batches(keep).select("bytes")))
     old, new, altered = CHANGES[change]
     assert old in text
     with running(tmp_path / "s") as (jobs, _):
-        deployed(jobs, files.write(text))
-        (says,) = deployed(jobs, files.write(text.replace(old, new)))
-        assert says.startswith("altered" if altered else "job kept is unchanged"), says
+        deploy_file(jobs, files.write(text))
+        (reply,) = deploy_file(jobs, files.write(text.replace(old, new)))
+        assert reply.startswith("altered" if altered else "job kept is unchanged"), reply
 
 
-def test_jobs_that_python_gave_at_the_start_take_the_code_of_a_deploy(files: Files, tmp_path: Path) -> None:
+def test_a_deploy_alters_a_job_that_was_declared_at_the_start(files: Files, tmp_path: Path) -> None:
     from penstock.catalogue.program import Program
     from penstock.testing.inline import InlineEngine
 
@@ -232,9 +232,12 @@ def test_jobs_that_python_gave_at_the_start_take_the_code_of_a_deploy(files: Fil
     engine = InlineEngine(jobs, tmp_path / "s", epoch_units=1800)
     engine.step()
     text = 'counts = clicks.key_by("page").window("10s").count()\napp = ps.jobs_app("x", queries={"counts": counts})\n'
-    (says,) = deployed(jobs, files.write(text))
-    assert says == "altered job counts; its state is kept"
+    (reply,) = deploy_file(jobs, files.write(text))
+    assert reply == "altered job counts; its state is kept"
     engine.close()
-    with running(tmp_path / "s", given=files.stream) as (later, engine):  # it is not given any more
-        assert life(later, "counts") == "running"
-        assert kit.told(list(engine.steps()))["counts"]
+    with running(tmp_path / "s", stream=files.stream) as (
+        later,
+        engine,
+    ):  # without the declaration of the start
+        assert kit.life(later, "counts") == "running"
+        assert kit.emitted_rows(list(engine.steps()))["counts"]

@@ -1,4 +1,4 @@
-"""Code that other processes take in: coordinators of the same jobs, engines that follow, one that was replaced."""
+"""Code that other processes accept: coordinators of the same jobs, followers, an engine that was replaced."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from penstock.state.directory import StateDirectory
 from penstock.state.generation import FencedDirectory
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
-from tests.catalogue.python_kit import Files, create, life
+from tests.catalogue.python_kit import Files, create
 
 EVENTS = kit.events(120)
-STAY = "CREATE JOB stay AS SELECT page FROM clicks"
+SQL = "CREATE JOB stay AS SELECT page FROM clicks"
 LOUD = """
 import marks
 
@@ -38,52 +38,52 @@ def files(tmp_path: Path) -> Files:
     return files
 
 
-def jobs(state: Path, files: Files, *, follows: bool = False, shared: bool = False) -> Program:
-    return Program("t", state, streams={"clicks": files.stream}, begin=STAY, follows=follows, shared=shared)
+def build_program(state: Path, files: Files, *, follows: bool = False, shared: bool = False) -> Program:
+    return Program("t", state, streams={"clicks": files.stream}, begin=SQL, follows=follows, shared=shared)
 
 
-def test_an_engine_runs_the_code_that_a_coordinator_took_in(files: Files, tmp_path: Path) -> None:
+def test_an_engine_runs_the_code_that_a_coordinator_accepted(files: Files, tmp_path: Path) -> None:
     state, file = tmp_path / "state", files.write(LOUD)
-    owner = jobs(state, files)
+    owner = build_program(state, files)
     engine = InlineEngine(owner, state, epoch_units=1800)
     first = engine.step()
-    coordinator = jobs(state, files, follows=True)
+    coordinator = build_program(state, files, follows=True)
     coordinator.join()
     create(coordinator, "loud", file)
     file.unlink()
     (files.folder / "marks.py").unlink()
-    told = kit.told([r for r in [first, *engine.steps()] if r])
-    assert told["loud"]
-    assert set(told["loud"]) <= {(f"/{page}!",) for page in "abcd"}
-    assert life(owner, "loud") == "running"
-    third = jobs(state, files, follows=True)
+    emitted = kit.emitted_rows([r for r in [first, *engine.steps()] if r])
+    assert emitted["loud"]
+    assert set(emitted["loud"]) <= {(f"/{page}!",) for page in "abcd"}
+    assert kit.life(owner, "loud") == "running"
+    third = build_program(state, files, follows=True)
     third.join()
     assert third.questions.compiled("loud").schema.keys() == {"page"}
     engine.close()
 
 
-def test_an_engine_that_follows_and_then_leads_has_the_code(files: Files, tmp_path: Path) -> None:
+def test_a_promoted_follower_has_the_code(files: Files, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    leader = jobs(state, files)
+    leader = build_program(state, files)
     engine = InlineEngine(leader, state, epoch_units=1800)
     engine.step()
-    taken = leader.commands
-    follower = jobs(state, files)
+    commands = leader.commands
+    follower = build_program(state, files)
     follower.start(follows=True)
-    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, taken)
+    follower.open(StateDirectory(state).read_existing_facts().id, lambda name, scan: None, commands)
     create(leader, "loud", files.write(LOUD))
     follower.follow_commands(leader.commands)
     assert "loud" in follower.epochs.plan(leader.commands).outputs
     engine.close()
     follower.lead(leader.commands)
-    assert life(follower, "loud") == "running"
+    assert kit.life(follower, "loud") == "running"
     follower.close()
 
 
-def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: Path) -> None:
+def test_one_of_two_concurrent_creations_of_a_job_is_refused(files: Files, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    InlineEngine(jobs(state, files), state).close()
-    both = [jobs(state, files, follows=True) for _ in range(2)]
+    InlineEngine(build_program(state, files), state).close()
+    both = [build_program(state, files, follows=True) for _ in range(2)]
     requests = []
     for number, one in enumerate(both):
         one.join()
@@ -104,12 +104,12 @@ def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: 
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["NAME_TAKEN", "created job loud"]
-    with_code = jobs(state, files, follows=True)
+    with_code = build_program(state, files, follows=True)
     with_code.join()
     assert CodeStore(state).has(next(iter(with_code.catalogue.code)))
 
 
-def test_an_engine_that_was_replaced_puts_no_code_in_place(files: Files, tmp_path: Path) -> None:
+def test_an_engine_that_was_replaced_stores_no_code(files: Files, tmp_path: Path) -> None:
     bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
     old, new = (FencedDirectory(tmp_path / "state" / "generations") for _ in range(2))
     old.take_over()
@@ -125,7 +125,7 @@ def test_an_engine_that_was_replaced_puts_no_code_in_place(files: Files, tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "manifest", "another"])
-def test_code_that_is_not_as_it_was_put_is_not_returned(damage: str, files: Files, tmp_path: Path) -> None:
+def test_damaged_code_is_detected(damage: str, files: Files, tmp_path: Path) -> None:
     bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
     store.put(bundle)
     place = store.place(bundle.digest)
@@ -145,14 +145,14 @@ def test_code_that_is_not_as_it_was_put_is_not_returned(damage: str, files: File
         store.get(bundle.digest)
 
 
-def test_code_that_others_could_have_written_is_not_executed(files: Files, tmp_path: Path) -> None:
+def test_code_that_other_users_can_write_is_not_executed(files: Files, tmp_path: Path) -> None:
     bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
     before = os.umask(0o002)
     try:
         store.put(bundle)
     finally:
         os.umask(before)
-    assert store.get(bundle.digest) == bundle, "it is kept to ourselves, whatever new files are like"
+    assert store.get(bundle.digest) == bundle, "only its owner can write it, whatever the umask"
     for place in (tmp_path / "state" / "code", store.place(bundle.digest) / "marks.py"):
         mode = place.stat().st_mode
         place.chmod(0o777)
@@ -162,18 +162,18 @@ def test_code_that_others_could_have_written_is_not_executed(files: Files, tmp_p
     assert store.get(bundle.digest) == bundle
 
 
-def test_code_that_was_removed_while_its_command_was_written_is_there_again(
+def test_code_that_is_removed_while_its_command_is_written_is_stored_again(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = jobs(tmp_path / "state", files)
+    owner = build_program(tmp_path / "state", files)
     engine = InlineEngine(owner, tmp_path / "state")
     append = owner._intake.history.log.append
 
-    def folded_before(*arguments: object) -> int | None:
+    def remove_code_and_append(*arguments: object) -> int | None:
         CodeStore(tmp_path / "state").keep_only([], grace_seconds=0)
         return append(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(owner._intake.history.log, "append", folded_before)
+    monkeypatch.setattr(owner._intake.history.log, "append", remove_code_and_append)
     create(owner, "loud", files.write(LOUD))
     assert CodeStore(tmp_path / "state").has(next(iter(owner.catalogue.code)))
     engine.close()

@@ -1,4 +1,4 @@
-"""What is refused when a file of Python is to become a job: with the file and the line, and nothing has changed."""
+"""Python files that cannot become jobs are refused with file and line, and nothing changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from penstock.catalogue.code import MAX_BYTES, read_bundle
 from penstock.errors import ExternalError, PenstockError, UserError
 from tests.catalogue import kit
-from tests.catalogue.python_kit import HEAD, Files, alter, create, deployed, life, running
+from tests.catalogue.python_kit import HEAD, Files, alter, create, deploy_file, running
 
 GOOD = 'query = clicks.filter(pl.col("status") == 500).select("page")\n'
 STAY = "CREATE JOB stay AS SELECT page FROM clicks"
-#: the line after the head
+#: the number of the first line after the head
 FIRST = HEAD.count("\n") + 1
 
 
@@ -58,12 +58,12 @@ def files(tmp_path: Path) -> Files:
         ('query = ps.app("a", ps.output("other", clicks))\n', "NOT_A_QUERY", f"app.py:{FIRST}"),
     ],
 )
-def test_what_cannot_become_a_job_is_refused_at_its_line(
+def test_a_file_that_cannot_become_a_job_is_refused_with_its_line(
     text: str, condition: str, where: str, files: Files, tmp_path: Path
 ) -> None:
-    with running(tmp_path / "s", STAY, given=files.stream) as (jobs, engine):
+    with running(tmp_path / "s", STAY, stream=files.stream) as (jobs, engine):
         create(jobs, "good", files.write(GOOD, "good.py"))
-        before, kept = jobs.commands, sorted((tmp_path / "s" / "code").iterdir())
+        before, stored = jobs.commands, sorted((tmp_path / "s" / "code").iterdir())
         file = files.write(text)
         for attempt in (lambda: create(jobs, "bad", file), lambda: alter(jobs, "good", file)):
             with pytest.raises(PenstockError) as refused:
@@ -71,21 +71,21 @@ def test_what_cannot_become_a_job_is_refused_at_its_line(
             assert refused.value.condition == condition, refused.value.text()
             assert str(refused.value.where).startswith(where), refused.value.text()
         assert jobs.commands == before
-        assert sorted((tmp_path / "s" / "code").iterdir()) == kept
-        told = kit.told(list(engine.steps()))
-        assert told["good"] == [(e["page"],) for e in kit.events(40) if e["status"] == 500]
+        assert sorted((tmp_path / "s" / "code").iterdir()) == stored
+        emitted = kit.emitted_rows(list(engine.steps()))
+        assert emitted["good"] == [(e["page"],) for e in kit.events(40) if e["status"] == 500]
 
 
-def test_names_and_kinds_of_jobs_are_checked(files: Files, tmp_path: Path) -> None:
+def test_the_name_and_the_language_of_a_job_are_checked(files: Files, tmp_path: Path) -> None:
     file = files.write(GOOD)
-    with running(tmp_path / "s", STAY, given=files.stream) as (jobs, _):
+    with running(tmp_path / "s", STAY, stream=files.stream) as (jobs, _):
         cases: list[tuple[str, Callable[[], object]]] = [
             ("NAME_TAKEN", lambda: create(jobs, "stay", file)),
             ("NAME_TAKEN", lambda: create(jobs, "clicks", file)),
             ("BAD_NAME", lambda: create(jobs, "../up", file)),
             ("UNKNOWN_JOB", lambda: alter(jobs, "nobody", file)),
             ("JOB_OF_SQL", lambda: alter(jobs, "stay", file)),
-            ("NO_APP", lambda: deployed(jobs, file)),
+            ("NO_APP", lambda: deploy_file(jobs, file)),
         ]
         for condition, attempt in cases:
             with pytest.raises(UserError) as refused:
@@ -95,7 +95,7 @@ def test_names_and_kinds_of_jobs_are_checked(files: Files, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "detail"),
     [
         ('lateness="2s"', 'lateness="5s"', "allowed lateness: 2 s, not 5 s"),
         ('"page": ps.String()', '"page": ps.Int64()', "column page: String, not Int64"),
@@ -103,27 +103,27 @@ def test_names_and_kinds_of_jobs_are_checked(files: Files, tmp_path: Path) -> No
         ("clicks.jsonl", "other.jsonl", "log: files: "),
     ],
 )
-def test_a_stream_of_the_same_name_must_be_the_same(
-    old: str, new: str, says: str, files: Files, tmp_path: Path
+def test_a_stream_that_differs_from_the_engines_is_refused(
+    old: str, new: str, detail: str, files: Files, tmp_path: Path
 ) -> None:
-    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+    with running(tmp_path / "s", stream=files.stream) as (jobs, _):
         file = files.write("query = clicks.select('user')\n")
         create(jobs, "same", file)
         file.write_text(file.read_text().replace(old, new))
         with pytest.raises(UserError) as refused:
             create(jobs, "other", file)
         assert refused.value.condition == "STREAM_DIFFERS"
-        assert says in str(refused.value.detail)
+        assert detail in str(refused.value.detail)
         assert str(refused.value.where).startswith("app.py:7")
 
 
 @pytest.mark.parametrize(
     ("mode", "on"), [(0o664, "file"), (0o602, "file"), (0o775, "folder"), (0o777, "folder")]
 )
-def test_code_that_others_can_write_is_refused(mode: int, on: str, files: Files, tmp_path: Path) -> None:
+def test_code_that_other_users_can_write_is_refused(mode: int, on: str, files: Files, tmp_path: Path) -> None:
     file = files.write(GOOD)
     (file if on == "file" else file.parent).chmod(mode)
-    with running(tmp_path / "s", STAY, given=files.stream) as (jobs, _):
+    with running(tmp_path / "s", STAY, stream=files.stream) as (jobs, _):
         with pytest.raises(UserError) as refused:
             create(jobs, "bad", file)
         assert refused.value.condition == "CODE_NOT_TRUSTED"
@@ -133,7 +133,7 @@ def test_code_that_others_can_write_is_refused(mode: int, on: str, files: Files,
         create(jobs, "good", file)
 
 
-def test_modules_beside_a_file_and_links_are_looked_at_too(files: Files, tmp_path: Path) -> None:
+def test_links_and_modules_beside_a_file_are_checked_too(files: Files, tmp_path: Path) -> None:
     file = files.write("import beside\n" + GOOD)
     real = files.write("X = 1\n", "elsewhere/real.py", head=False)
     (file.parent / "beside.py").symlink_to(real)
@@ -155,7 +155,7 @@ def test_code_of_another_user_is_refused(files: Files) -> None:
         read_bundle(file)
 
 
-def test_what_is_no_file_of_python_is_refused(files: Files) -> None:
+def test_files_that_are_not_python_are_refused(files: Files) -> None:
     for name, text, condition in [
         ("app.sql", "SELECT", "NOT_PYTHON"),
         ("nul.py", "x = '\0'", "APP_NOT_LOADED"),
@@ -169,23 +169,23 @@ def test_what_is_no_file_of_python_is_refused(files: Files) -> None:
             read_bundle(missing)
 
 
-def test_a_file_that_cannot_be_read_is_told_by_its_path(files: Files) -> None:
+def test_the_error_names_a_file_that_cannot_be_read(files: Files) -> None:
     file = files.write("import beside\n" + GOOD)
-    (file.parent / "beside.py").symlink_to(f"/proc/{os.getpid()}/mem")  # its first page is nobody's to read
+    (file.parent / "beside.py").symlink_to(f"/proc/{os.getpid()}/mem")  # nobody can read its first page
     with pytest.raises(ExternalError) as refused:
         read_bundle(file)
     assert refused.value.condition == "APP_FILE_UNREADABLE"
     assert "beside.py" in refused.value.primary
 
 
-def test_a_syntax_error_in_a_module_beside_it_has_its_own_line(files: Files) -> None:
+def test_a_syntax_error_in_a_module_is_reported_with_its_line(files: Files) -> None:
     files.write("X = 1\nY = (\n", "beside.py", head=False)
     with pytest.raises(UserError) as refused:
         read_bundle(files.write("import beside\n" + GOOD))
     assert str(refused.value.where).startswith("beside.py:2")
 
 
-def test_an_app_by_itself_cannot_read_jobs(files: Files, tmp_path: Path) -> None:
+def test_an_app_alone_cannot_read_jobs(files: Files, tmp_path: Path) -> None:
     import penstock as ps
     from penstock.testing.inline import run_inline
 
@@ -194,13 +194,13 @@ def test_an_app_by_itself_cannot_read_jobs(files: Files, tmp_path: Path) -> None
         run_inline(app, tmp_path / "s")
 
 
-def test_a_broken_job_of_python_does_not_hold_up_the_start(files: Files, tmp_path: Path) -> None:
-    with running(tmp_path / "s", STAY, given=files.stream) as (jobs, _):
+def test_a_broken_python_job_does_not_prevent_the_start(files: Files, tmp_path: Path) -> None:
+    with running(tmp_path / "s", STAY, stream=files.stream) as (jobs, _):
         create(jobs, "mine", files.write(GOOD))
     for manifest in (tmp_path / "s" / "code").glob("*/manifest.json"):
         manifest.unlink()
-    with running(tmp_path / "s", STAY, given=files.stream) as (jobs, engine):
-        assert life(jobs, "mine") == "failed"
-        assert kit.told(list(engine.steps())).keys() == {"stay"}
+    with running(tmp_path / "s", STAY, stream=files.stream) as (jobs, engine):
+        assert kit.life(jobs, "mine") == "failed"
+        assert kit.emitted_rows(list(engine.steps())).keys() == {"stay"}
         alter(jobs, "mine", files.write(GOOD))
-        assert life(jobs, "mine") == "running"
+        assert kit.life(jobs, "mine") == "running"

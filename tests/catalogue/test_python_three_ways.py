@@ -1,9 +1,9 @@
-"""Three ways with jobs of Python that come, change their code and go: the other jobs' files are the same to the byte,
-and a repeated epoch runs the code that it ran before, also when its file has changed."""
+"""Three ways with a Python job that is created, altered and dropped: the files of the other jobs stay the same to the
+byte, and a repeated epoch runs the code that it ran before, also when the file has changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,17 @@ import pytest
 
 from penstock.catalogue.program import Program
 from tests.catalogue import kit
-from tests.catalogue.python_kit import EVENT_BYTES, Files, alter, create, deployed, running
+from tests.catalogue.python_kit import (
+    EVENT_BYTES,
+    Files,
+    alter,
+    create,
+    deploy_file,
+    files_of_sinks,
+    rows_in_sinks,
+    running,
+)
 
-EVENTS = kit.events(240)
 OTHERS = """
 counts = clicks.key_by("page").window("5s").count()
 sessions = clicks.key_by("user").session("2s").count()
@@ -25,7 +33,7 @@ CREATE JOB best AS SELECT user, SUM(bytes) AS b FROM clicks GROUP BY user ORDER 
     INTO jsonl('{out}/best');
 CREATE JOB errors AS SELECT user, page FROM clicks WHERE status >= 400 INTO jsonl('{out}/errors')
 """
-COMING = """
+TAGGED = """
 class Tagged(ps.CustomOperator):
     def init_state(self):
         return {{"n": 0}}
@@ -40,110 +48,86 @@ query = clicks.key_by("{key}").apply(Tagged(), {{"user": ps.String(), "tag": ps.
 
 
 class Case:
-    """The same files and jobs, run in some way into a directory of its own."""
+    """The same stream and jobs, run in some way into a directory of its own."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.state, self.out, self._files = folder / "state", folder / "out", files
 
-    def begin(self, jobs: Program) -> None:
+    def create_others(self, jobs: Program) -> None:
         if not jobs.catalogue.jobs:
-            deployed(
-                jobs, self._files.write(OTHERS.format(out=str(self.out)), f"{self.state.parent.name}.py")
-            )
+            file = self._files.write(OTHERS.format(out=str(self.out)), f"{self.state.parent.name}.py")
+            deploy_file(jobs, file)
             jobs.execute(SQL.format(out=self.out))
 
-    def coming(self, tag: str, key: str = "user") -> Path:
-        return self._files.write(COMING.format(tag=tag, key=key), "coming.py")
+    def write_job(self, tag: str, key: str = "user") -> Path:
+        """Write the file of the job `tagged`."""
+        return self._files.write(TAGGED.format(tag=tag, key=key), "tagged.py")
 
     def run(
         self,
-        said: Mapping[int, Callable[[Program], Any]],
-        kill: tuple[str, int] | None = None,
+        actions: Mapping[int, kit.Action],
+        kill: tuple[str, int] = kit.NEVER,
         **options: Any,
     ) -> None:
-        """Run until everything is read or the engine is killed; `said`: what happens before an epoch, once."""
-        left = dict(said)
-        with running(self.state, given=self._files.stream, **options) as (jobs, engine):
-            self.begin(jobs)
-            try:
-                with kit.killed_at(*(kill or ("nowhere", -1))):
-                    more = True
-                    while more:
-                        if act := left.pop(engine.next_epoch, None):
-                            act(jobs)
-                        more = engine.step() is not None
-                    engine.runner.checkpoint()
-            except kit.Killed:
-                assert kill is not None
-                kill = None
-        assert kill is None, "it was to be killed"
+        """Run until everything is read, or until the kill; each action is executed before its epoch."""
+        with running(self.state, stream=self._files.stream, **options) as (jobs, engine):
+            self.create_others(jobs)
+            assert kit.run_epochs((jobs, engine), dict(actions), kill) == (kill != kit.NEVER)
 
     def content(self) -> dict[str, bytes]:
-        return {
-            str(file.relative_to(self.out)): file.read_bytes() for file in sorted(self.out.glob("*/*.jsonl"))
-        }
+        return files_of_sinks(self.out)
 
-    def lines(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for file in sorted(self.out.glob("*/*.jsonl")):
-            found.setdefault(file.parent.name, []).extend(file.read_text().splitlines())
-        return {name: sorted(lines) for name, lines in found.items()}
-
-    def told(self, name: str) -> list[tuple[int, tuple[Any, ...]]]:
-        with running(self.state, given=self._files.stream) as (jobs, _):
-            return [
-                (answer.epoch, row) for answer in jobs.since(name, 0) for row in sorted(answer.rows.rows())
-            ]
+    def rows(self, name: str) -> list[tuple[int, tuple[Any, ...]]]:
+        """The rows that a job emitted, with their epochs."""
+        with running(self.state, stream=self._files.stream) as (jobs, _):
+            return sorted(kit.retained_rows(jobs, name))
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return Files(tmp_path_factory.mktemp("given"), EVENTS)
-
-
-@pytest.fixture(scope="module")
-def straight(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """Nobody comes or goes."""
-    case = Case(tmp_path_factory.mktemp("straight"), files)
+def undisturbed(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """The other jobs alone."""
+    case = Case(tmp_path_factory.mktemp("undisturbed"), files)
     case.run({})
     assert {name.split("/")[0] for name in case.content()} == {"counts", "sessions", "best", "errors"}
     return case
 
 
 @pytest.fixture(scope="module")
-def changing(files: Files, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, tuple[Any, ...]]]:
-    """What the job tells that comes and changes, and stays until the end."""
-    case = Case(tmp_path_factory.mktemp("changing"), files)
-    case.run({at: act for at, act in comings(case).items() if at < 9})
-    return case.told("coming")
+def tagged_rows(files: Files, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, tuple[Any, ...]]]:
+    """The rows of the job that is created and altered, where it stays until the end and no engine is killed."""
+    case = Case(tmp_path_factory.mktemp("altered"), files)
+    case.run({epoch: action for epoch, action in job_changes(case).items() if epoch < 9})
+    return case.rows("tagged")
 
 
-def comings(case: Case) -> dict[int, Callable[[Program], Any]]:
-    """A job comes, changes its code with its state, then to a state of another shape, pauses, and goes."""
+def job_changes(case: Case) -> dict[int, kit.Action]:
+    """Create a job, alter its code with its state kept, then to a state of another shape, pause, resume and drop it."""
     return {
-        2: lambda jobs: create(jobs, "coming", case.coming("one")),
-        4: lambda jobs: alter(jobs, "coming", case.coming("two")),
-        6: lambda jobs: alter(jobs, "coming", case.coming("three", "page"), rebuild=True),
-        7: lambda jobs: jobs.execute("PAUSE JOB coming"),
-        8: lambda jobs: jobs.execute("RESUME JOB coming"),
-        9: lambda jobs: jobs.execute("DROP JOB coming"),
+        2: lambda jobs: create(jobs, "tagged", case.write_job("one")),
+        4: lambda jobs: alter(jobs, "tagged", case.write_job("two")),
+        6: lambda jobs: alter(jobs, "tagged", case.write_job("three", "page"), rebuild=True),
+        7: "PAUSE JOB tagged",
+        8: "RESUME JOB tagged",
+        9: "DROP JOB tagged",
     }
 
 
-def test_the_others_do_not_notice(straight: Case, files: Files, tmp_path: Path) -> None:
+def test_the_other_jobs_write_the_same_files(undisturbed: Case, files: Files, tmp_path: Path) -> None:
     case = Case(tmp_path, files)
-    case.run(comings(case))
-    assert case.content() == straight.content()
+    case.run(job_changes(case))
+    assert case.content() == undisturbed.content()
 
 
 @pytest.mark.parametrize(("events", "slices"), [(7, 1), (53, 3)])
-def test_other_epochs_give_the_others_the_same_rows(
-    events: int, slices: int, straight: Case, files: Files, tmp_path: Path
+def test_the_other_jobs_emit_the_same_rows_with_other_epochs_and_slices(
+    events: int, slices: int, undisturbed: Case, files: Files, tmp_path: Path
 ) -> None:
     case = Case(tmp_path, files)
-    acts = {epoch * 2 if events == 7 else epoch // 2: act for epoch, act in comings(case).items()}
-    case.run(acts, epoch_units=events * EVENT_BYTES, slices=slices)
-    assert case.lines() == straight.lines()
+    actions = {
+        epoch * 2 if events == 7 else epoch // 2: action for epoch, action in job_changes(case).items()
+    }
+    case.run(actions, epoch_units=events * EVENT_BYTES, slices=slices)
+    assert rows_in_sinks(case.out) == rows_in_sinks(undisturbed.out)
 
 
 @pytest.mark.parametrize("step", ["recorded", "sliced", "gathered", "delivered", "committed"])
@@ -151,45 +135,45 @@ def test_other_epochs_give_the_others_the_same_rows(
 def test_a_kill_around_a_command_gives_the_same_bytes(
     step: str,
     epoch: int,
-    straight: Case,
-    changing: list[tuple[int, tuple[Any, ...]]],
+    undisturbed: Case,
+    tagged_rows: list[tuple[int, tuple[Any, ...]]],
     files: Files,
     tmp_path: Path,
 ) -> None:
     case = Case(tmp_path, files)
-    acts = {at: act for at, act in comings(case).items() if at < 9}
-    case.run(acts, (step, epoch), checkpoint_every=2)
-    case.coming("never")  # what the file says now is not what the epochs ran
-    case.run({at: act for at, act in acts.items() if at > epoch}, slices=3, checkpoint_every=2)
-    assert case.content() == straight.content()
-    assert case.told("coming") == changing
-    assert {row[1] for _, row in changing} == {"one", "two", "three"}
+    actions = {at: action for at, action in job_changes(case).items() if at < 9}
+    case.run(actions, (step, epoch), checkpoint_every=2)
+    case.write_job("never")  # the file no longer holds the code that the epochs ran
+    case.run({at: action for at, action in actions.items() if at > epoch}, slices=3, checkpoint_every=2)
+    assert case.content() == undisturbed.content()
+    assert case.rows("tagged") == tagged_rows
+    assert {row[1] for _, row in tagged_rows} == {"one", "two", "three"}
 
 
 def test_a_repeated_epoch_runs_the_code_it_ran_before(files: Files, tmp_path: Path) -> None:
     whole = Case(tmp_path / "whole", files)
-    acts = {
-        2: lambda jobs: create(jobs, "coming", whole.coming("old")),
-        5: lambda jobs: alter(jobs, "coming", whole.coming("new")),
+    actions = {
+        2: lambda jobs: create(jobs, "tagged", whole.write_job("old")),
+        5: lambda jobs: alter(jobs, "tagged", whole.write_job("new")),
     }
-    whole.run(acts)
-    expected = whole.told("coming")
+    whole.run(actions)
+    expected = whole.rows("tagged")
     assert {row[1] for _, row in expected} == {"old", "new"}
     for step in ("recorded", "sliced", "gathered", "delivered", "committed"):
         case = Case(tmp_path / step, files)
-        case.run({2: acts[2]}, (step, 4), checkpoint_every=4)
-        file = case.coming("new")
-        # the new code is taken in before the epoch of the old one is repeated
-        with running(case.state, given=files.stream, slices=1, checkpoint_every=4) as (jobs, engine):
+        case.run({2: actions[2]}, (step, 4), checkpoint_every=4)
+        file = case.write_job("new")
+        # the new code is accepted before the epoch with the old code is repeated
+        with running(case.state, stream=files.stream, slices=1, checkpoint_every=4) as (jobs, engine):
             repeats = engine.next_epoch < 5
-            alter(jobs, "coming", file)
+            alter(jobs, "tagged", file)
             file.unlink()
             first = engine.step()
             assert first is not None
             list(engine.steps())
             engine.runner.checkpoint()
         assert repeats or step == "committed"
-        told = [one for one in case.told("coming") if one[0] <= 4]
-        assert told == [one for one in expected if one[0] <= 4], step
-        assert {row[1] for epoch, row in case.told("coming") if epoch > 4} <= {"old", "new"}
-        assert sorted(row[0] for _, row in case.told("coming")) == sorted(row[0] for _, row in expected)
+        rows = [one for one in case.rows("tagged") if one[0] <= 4]
+        assert rows == [one for one in expected if one[0] <= 4], step
+        assert {row[1] for epoch, row in case.rows("tagged") if epoch > 4} <= {"old", "new"}
+        assert sorted(row[0] for _, row in case.rows("tagged")) == sorted(row[0] for _, row in expected)

@@ -28,7 +28,7 @@ EPOCH = 10
 PAGES = [f"/{'abcd'[n % 4 if n % 3 else 1]}" if n >= 2 * EPOCH else "/big" for n in range(12 * EPOCH)]
 
 
-def build(how: str, state: Path) -> Program:
+def build_program(how: str, state: Path) -> Program:
     """A job of its own, or an output of an app, that ranks the three pages with most events so far."""
     events = [
         {
@@ -49,10 +49,10 @@ def build(how: str, state: Path) -> Program:
 
 
 def final_counts(how: str, state: Path, statements: Mapping[int, str], restarts: bool) -> list[int]:
-    """The counts of the last ranking, with these statements before these epochs."""
+    """The counts of the last ranking; `statements`: SQL by the epoch before which it is executed."""
     epoch = 0
     while True:
-        program = build(how, state)
+        program = build_program(how, state)
         engine = InlineEngine(program, state, epoch_units=EPOCH)
         try:
             while True:
@@ -70,7 +70,7 @@ def final_counts(how: str, state: Path, statements: Mapping[int, str], restarts:
             engine.close()
 
 
-def counted(*paused: int, since: int = 0) -> list[int]:
+def expected_counts(*paused: int, since: int = 0) -> list[int]:
     """The three highest counts over the events of all epochs but some."""
     epochs = [n for n in range(since, len(PAGES) // EPOCH) if n not in paused]
     counts = Counter(page for n in epochs for page in PAGES[n * EPOCH : (n + 1) * EPOCH])
@@ -82,7 +82,7 @@ def counted(*paused: int, since: int = 0) -> list[int]:
 def test_a_ranking_continues_after_a_pause(how: str, restarts: bool, tmp_path: Path) -> None:
     statements = {4: "PAUSE JOB tops", 6: "RESUME JOB tops"}
     counts = final_counts(how, tmp_path, statements, restarts)
-    assert counts == counted(4, 5)
+    assert counts == expected_counts(4, 5)
     assert 2 * EPOCH in counts, "the page without events since then is in the ranking only by its state"
 
 
@@ -90,7 +90,7 @@ def test_a_ranking_continues_after_a_pause(how: str, restarts: bool, tmp_path: P
 @pytest.mark.parametrize("how", ["job", "app"])
 def test_a_ranking_that_is_reset_starts_empty(how: str, restarts: bool, tmp_path: Path) -> None:
     counts = final_counts(how, tmp_path, {4: "EMPTY JOB tops"}, restarts)
-    assert counts == counted(since=4)
+    assert counts == expected_counts(since=4)
 
 
 def test_state_of_former_versions_is_kept_unless_its_output_has_left_the_app() -> None:

@@ -1,4 +1,4 @@
-"""The shop's three applications on one stream, and the spam hunt, against plain Python."""
+"""The demo of three applications on one stream, and the one that hunts spam, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.catalogue.messages import Delivered
 from penstock.catalogue.program import Program
 from penstock.errors import UserError
 from penstock.testing.inline import InlineEngine
+from tests.catalogue import kit
 
 DEMOS = Path(penstock.demos.__file__).parent
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -29,16 +30,16 @@ def script(name: str, folder: Path) -> str:
     return text.replace(f"files('{source}')", f"files('{folder}/*.jsonl', finished => TRUE)")
 
 
-def written(folder: Path, events: list[dict[str, Any]]) -> None:
+def write_events(folder: Path, events: list[dict[str, Any]]) -> None:
     folder.mkdir(parents=True)
     (folder / "a.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
 
 
 def purchases() -> list[dict[str, Any]]:
-    draw, at, found = random.Random(5), BEGIN, []
+    draw, at, events = random.Random(5), BEGIN, []
     for _ in range(500):
         at += timedelta(milliseconds=draw.choice([50, 300, 700]))
-        found.append(
+        events.append(
             {
                 "at": at.isoformat(),
                 "user": f"u{draw.randrange(40)}",
@@ -48,31 +49,31 @@ def purchases() -> list[dict[str, Any]]:
                 "n": draw.randrange(1, 4),
             }
         )
-    return found
+    return events
 
 
 def window(event: dict[str, Any]) -> int:
     return int(datetime.fromisoformat(event["at"]).timestamp()) // 30
 
 
-def test_three_applications_on_one_stream(tmp_path: Path) -> None:
-    found = purchases()
-    written(tmp_path / "shop", found)
+def test_three_applications_on_one_stream_emit_the_rows_of_plain_python(tmp_path: Path) -> None:
+    events = purchases()
+    write_events(tmp_path / "shop", events)
     jobs = Program("shop", tmp_path / "state", begin=script("shop", tmp_path / "shop"))
     engine = InlineEngine(jobs, tmp_path / "state", epoch_units=4_000)
     list(engine.steps())
-    told = {name: [r for a in jobs.since(name, 0) for r in a.rows.rows()] for name in jobs.catalogue.jobs}
+    emitted = {name: [row for _, row in kit.retained_rows(jobs, name)] for name in jobs.catalogue.jobs}
 
     clicks: dict[int, Counter[str]] = {}
-    for event in found:
+    for event in events:
         if event["action"] == "click" and event["store"] == "games":
             clicks.setdefault(window(event), Counter())[event["product"]] += event["n"]
     popular = [
         row for at in sorted(clicks) for row in sorted(clicks[at].items(), key=lambda r: (-r[1], r[0]))
     ]
-    assert told["micro_promotion"] == popular
+    assert emitted["micro_promotion"] == popular
 
-    buys = [event for event in found if event["action"] == "buy"]
+    buys = [event for event in events if event["action"] == "buy"]
     pairs = [
         (one, other)
         for one in buys
@@ -82,21 +83,21 @@ def test_three_applications_on_one_stream(tmp_path: Path) -> None:
         and abs(datetime.fromisoformat(one["at"]) - datetime.fromisoformat(other["at"]))
         <= timedelta(minutes=5)
     ]
-    assert sorted(told["bought_together"]) == sorted((a["product"], b["product"]) for a, b in pairs)
+    assert sorted(emitted["bought_together"]) == sorted((a["product"], b["product"]) for a, b in pairs)
     # a pair happens when the later of the two does
     together = Counter((max(window(a), window(b)), a["product"], b["product"]) for a, b in pairs)
     bundles = sorted((product, other, times) for (_, product, other), times in together.items())
-    assert sorted(told["product_bundling"]) == bundles
+    assert sorted(emitted["product_bundling"]) == bundles
 
-    assert told["sale_prediction"], "the third has asked the other two"
-    wanted = []
+    assert emitted["sale_prediction"], "the third reads the other two"
+    expected = []
     for (at, product, other), times in together.items():
         if product == "Angry Birds":
-            # answers happen at the last instant of their windows: those of the same window have met
+            # results have the last instant of their window as event time, so those of one window join
             known = [earlier for earlier in clicks if earlier <= at and other in clicks[earlier]]
             if known:
-                wanted.append((product, other, times, clicks[max(known)][other]))
-    assert sorted(told["sale_prediction"]) == sorted(wanted)
+                expected.append((product, other, times, clicks[max(known)][other]))
+    assert sorted(emitted["sale_prediction"]) == sorted(expected)
 
     peers = jobs.questions.send_message("product_bundling", {"product": "Angry Birds"})
     assert {row["product"] for row in peers} == {"Angry Birds"}
@@ -104,8 +105,8 @@ def test_three_applications_on_one_stream(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_a_job_answers_messages_and_asks_others(tmp_path: Path) -> None:
-    written(tmp_path / "shop", purchases())
+def test_a_job_replies_to_messages_and_queries_other_jobs(tmp_path: Path) -> None:
+    write_events(tmp_path / "shop", purchases())
 
     def predicted(delivered: Delivered) -> list[Any]:
         peers = delivered.route("product_bundling", {"product": delivered.message})
@@ -139,7 +140,7 @@ def test_a_job_answers_messages_and_asks_others(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_a_hunt_zooms_in_on_a_campaign(tmp_path: Path) -> None:
+def test_altering_a_filter_narrows_a_running_job(tmp_path: Path) -> None:
     draw, at, posts = random.Random(3), BEGIN, []
     for _ in range(400):
         at += timedelta(milliseconds=200)
@@ -152,12 +153,12 @@ def test_a_hunt_zooms_in_on_a_campaign(tmp_path: Path) -> None:
                 "followers": draw.randrange(10) if bot else 100 + draw.randrange(100),
             }
         )
-    written(tmp_path / "posts", posts)
+    write_events(tmp_path / "posts", posts)
     jobs = Program("spam", tmp_path / "state", begin=script("spam", tmp_path / "posts"))
     engine = InlineEngine(jobs, tmp_path / "state", epoch_units=6_000)
     assert engine.step() is not None
-    (answer,) = jobs.execute("ALTER JOB campaign SET WHERE text LIKE '%win%' AND followers < 20")
-    assert answer.state == "kept"
+    (reply,) = jobs.execute("ALTER JOB campaign SET WHERE text LIKE '%win%' AND followers < 20")
+    assert reply.state == "kept"
     list(engine.steps())
     last = jobs.ask("campaign")
     assert last is not None

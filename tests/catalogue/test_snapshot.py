@@ -1,4 +1,5 @@
-"""Commands folded into a snapshot: what comes of it and the rest is what comes of all, wherever it is cut or killed."""
+"""Commands folded into a snapshot: with the later commands it gives the catalogue that all commands give, wherever the
+log is folded or the engine killed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ from tests.catalogue import kit
 NAMES = ["a", "b", "c", "d"]
 
 
-def command(draw: random.Random) -> Command:
+def draw_command(draw: random.Random) -> Command:
     name, text, anew = draw.choice(NAMES), f"SELECT {draw.randrange(99)} AS é FROM s", draw.random() < 0.5
     sinks = (SinkCall("jsonl", ("out", 1), {"x": None}),)[: draw.randrange(2)]
     parameters = {"p": draw.choice([1, 0.5, "é", True, None])}
@@ -71,32 +72,32 @@ def command(draw: random.Random) -> Command:
     )
 
 
-def carried_out(catalogue: Catalogue, said: Command) -> Catalogue | None:
-    """The catalogue after a command; None where it would not have been accepted."""
-    known = said.name in (catalogue.jobs if isinstance(said, JobCommand) else catalogue.streams)
-    anyway = isinstance(said, RememberText | RememberReplies | FailJob)
-    if not anyway and known == isinstance(said, AddStream | AddJob):
+def apply_command(catalogue: Catalogue, command: Command) -> Catalogue | None:
+    """The catalogue after a command; None if the command is not valid for it."""
+    known = command.name in (catalogue.jobs if isinstance(command, JobCommand) else catalogue.streams)
+    always_valid = isinstance(command, RememberText | RememberReplies | FailJob)
+    if not always_valid and known == isinstance(command, AddStream | AddJob):
         return None
     try:
-        return catalogue.after(said)
+        return catalogue.after(command)
     except UserError:
         return None
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9), cut=st.floats(0, 1))
-def test_a_snapshot_and_the_rest_give_what_all_entries_give(seed: int, cut: float) -> None:
+def test_a_snapshot_and_the_later_commands_give_the_catalogue_of_all_commands(seed: int, cut: float) -> None:
     draw, catalogue = random.Random(seed), Catalogue()
     entries: list[list[Command]] = []
     catalogues = [catalogue]
     while len(entries) < 30:
         entry = []
         for _ in range(draw.randrange(1, 4)):
-            said = command(draw)
-            after = carried_out(catalogue, said)
+            command = draw_command(draw)
+            after = apply_command(catalogue, command)
             if after is not None:
                 catalogue = after
-                entry.append(said)
+                entry.append(command)
         if entry:
             entries.append(entry)
             catalogues.append(catalogue)
@@ -108,21 +109,21 @@ def test_a_snapshot_and_the_rest_give_what_all_entries_give(seed: int, cut: floa
         log.fold(number, catalogues[number])
         loaded = CommandLog(Path(folder)).load()
     assert (loaded.folded, loaded.entries) == (number, entries[number:])
-    found = loaded.catalogue
+    restored = loaded.catalogue
     for entry in loaded.entries:
-        for said in entry:
-            found = found.after(said)
-    assert found == catalogue
-    assert list(found.jobs) == list(catalogue.jobs), "plans are made in this order"
+        for command in entry:
+            restored = restored.after(command)
+    assert restored == catalogue
+    assert list(restored.jobs) == list(catalogue.jobs), "plans have the jobs in this order"
 
 
-def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+def test_a_changed_byte_in_a_snapshot_is_detected(tmp_path: Path) -> None:
     whole = encode_catalogue(Catalogue().after(AddStream("s", "é")))
     for at in range(len(whole) - 1):
-        torn = bytearray(whole)
-        torn[at] ^= 1
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
         with pytest.raises(ValueError, match=r"."):
-            decode_catalogue(bytes(torn))
+            decode_catalogue(bytes(damaged))
     log = CommandLog(tmp_path)
     log.append([AddStream("s", "")])
     log.fold(1, Catalogue())
@@ -137,8 +138,8 @@ def test_a_changed_byte_is_found(tmp_path: Path) -> None:
 SQL = "CREATE JOB per_page AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS"
 
 
-def _said(epoch: int) -> str:
-    """What is said before an epoch: some of it three times."""
+def _statements(epoch: int) -> str:
+    """The statement that is executed before an epoch."""
     return (
         f"CREATE JOB j{epoch} AS SELECT user FROM clicks WHERE bytes > {epoch * 10}",
         f"ALTER JOB per_page SET WHERE bytes > {epoch}",
@@ -146,15 +147,17 @@ def _said(epoch: int) -> str:
     )[epoch % 3]
 
 
-def _run(state: Path, found: list[kit.Event], *, fold_after: int, restarts: bool) -> Any:
-    """All that is told, with a command before each epoch and manifests recycled after each."""
+def _run(state: Path, events: list[kit.Event], *, fold_after: int, restarts: bool) -> Any:
+    """The results and the catalogue, with a command before each epoch and manifests recycled after each."""
     while True:
-        jobs = Program("test", state, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=fold_after)
+        jobs = Program(
+            "test", state, streams={"clicks": kit.clicks(events)}, begin=SQL, fold_after=fold_after
+        )
         engine = InlineEngine(jobs, state, epoch_units=10)
         try:
             while True:
                 if engine.next_epoch < 16:
-                    jobs.execute(_said(engine.next_epoch))
+                    jobs.execute(_statements(engine.next_epoch))
                 report = engine.step()
                 if report is None:
                     return {name: jobs.since(name, 0) for name in jobs.catalogue.jobs}, jobs.catalogue
@@ -165,39 +168,39 @@ def _run(state: Path, found: list[kit.Event], *, fold_after: int, restarts: bool
             engine.close()
 
 
-def _rows(told: Any) -> Any:
-    return {name: [(a.epoch, a.rows.rows()) for a in answers] for name, answers in told.items()}
+def _rows(results_by_job: Any) -> Any:
+    return {name: [(a.epoch, a.rows.rows()) for a in results] for name, results in results_by_job.items()}
 
 
 def _entries(state: Path) -> list[str]:
     return sorted(os.listdir(state / "commands"))
 
 
-def test_jobs_go_on_from_a_snapshot_as_from_all_their_commands(tmp_path: Path) -> None:
-    found = kit.events(170)
-    told, catalogue = _run(tmp_path / "all", found, fold_after=1_000, restarts=True)
+def test_jobs_continue_from_a_snapshot_as_from_all_commands(tmp_path: Path) -> None:
+    events = kit.events(170)
+    unfolded, catalogue = _run(tmp_path / "all", events, fold_after=1_000, restarts=True)
     assert not any(name.endswith(".snapshot") for name in _entries(tmp_path / "all"))
-    folded, other = _run(tmp_path / "few", found, fold_after=4, restarts=True)
-    assert _rows(folded) == _rows(told)
+    folded, other = _run(tmp_path / "few", events, fold_after=4, restarts=True)
+    assert _rows(folded) == _rows(unfolded)
     assert other == catalogue
     snapshots = [name for name in _entries(tmp_path / "few") if name.endswith(".snapshot")]
     assert len(snapshots) == 1
     assert len(_entries(tmp_path / "few")) < len(_entries(tmp_path / "all"))
 
 
-@pytest.mark.parametrize("back", [0, 1, 2])
-def test_one_can_go_back_to_every_epoch_that_is_kept(back: int, tmp_path: Path) -> None:
-    found = kit.events(170)
-    _, catalogue = _run(tmp_path, found, fold_after=1, restarts=False)
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_an_engine_can_be_rolled_back_to_every_manifest_that_is_kept(index: int, tmp_path: Path) -> None:
+    events = kit.events(170)
+    _, catalogue = _run(tmp_path, events, fold_after=1, restarts=False)
     state = StateDirectory(tmp_path)
     before = {p.name: p.read_bytes() for p in (tmp_path / "results").iterdir()}
-    target = state.manifests.epochs()[back]
+    target = state.manifests.epochs()[index]
     for path in (tmp_path / "results").iterdir():
         if int(path.stem) > target:
             path.unlink()
     with state.locked():
         roll_back(state, target)
-    jobs = Program("test", tmp_path, streams={"clicks": kit.clicks(found)}, begin=SQL, fold_after=1)
+    jobs = Program("test", tmp_path, streams={"clicks": kit.clicks(events)}, begin=SQL, fold_after=1)
     engine = InlineEngine(jobs, tmp_path, epoch_units=10)
     list(engine.steps())
     engine.close()
@@ -206,24 +209,24 @@ def test_one_can_go_back_to_every_epoch_that_is_kept(back: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("removed", [0, 1, 5])
-def test_killed_before_all_folded_entries_are_removed(
+def test_a_kill_before_all_folded_entries_are_removed_loses_no_command(
     removed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, catalogue = CommandLog(tmp_path), Catalogue()
     for number in range(8):
-        said = AddStream(f"s{number}", "")
-        log.append([said])
-        catalogue = catalogue.after(said) if number < 6 else catalogue
-    unlink, left = Path.unlink, [removed]
+        command = AddStream(f"s{number}", "")
+        log.append([command])
+        catalogue = catalogue.after(command) if number < 6 else catalogue
+    unlink, remaining = Path.unlink, [removed]
 
-    def killed(path: Path, missing_ok: bool = False) -> None:
-        if not left[0]:
+    def unlink_or_die(path: Path, missing_ok: bool = False) -> None:
+        if not remaining[0]:
             raise kit.Killed
-        left[0] -= 1
+        remaining[0] -= 1
         unlink(path, missing_ok)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", killed)
+        patched.setattr(Path, "unlink", unlink_or_die)
         with pytest.raises(kit.Killed):
             log.fold(6, catalogue)
     assert len(list((tmp_path / "commands").glob("*.json"))) == 8 - removed

@@ -1,4 +1,5 @@
-"""Jobs that run together: each tells what it would tell alone, whoever else is there, however epochs are cut."""
+"""Jobs that run together: each emits the rows that it emits alone, whichever jobs are beside it and however epochs
+are cut."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.catalogue import kit
 #: a failing case takes minutes to shrink, and names its seed
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
-#: every way in which a job can be carried out, by name
+#: a job for every kind of plan
 QUERIES = {
     "count_page": "SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS",
     "sum_page": "SELECT page, SUM(bytes) AS b, window_start FROM clicks GROUP BY page WINDOWING 10 SECONDS",
@@ -56,18 +57,18 @@ def script(names: list[str]) -> str:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_job_tells_the_same_among_all_as_alone(name: str, tmp_path: Path) -> None:
+def test_a_job_emits_the_same_rows_beside_all_others_as_alone(name: str, tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(150))
-    together = _all_of_them(tmp_path)
+    together = _run_together(tmp_path)
     alone = kit.run_all(tmp_path / "alone", stream, script([*READS.get(name, []), name]), epoch_units=40)
     assert alone[name] == together[name]
-    assert alone[name], "a job that tells nothing proves nothing"
+    assert alone[name], "a job that emits nothing proves nothing"
 
 
 _TOGETHER: dict[str, list[tuple[object, ...]]] = {}
 
 
-def _all_of_them(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
+def _run_together(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
     if not _TOGETHER:
         stream = kit.clicks(kit.events(150))
         _TOGETHER.update(kit.run_all(tmp_path / "together", stream, script(list(QUERIES)), epoch_units=40))
@@ -76,70 +77,79 @@ def _all_of_them(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(seed=st.integers(0, 10**6), units=st.integers(7, 200), slices=st.integers(1, 5))
-def test_epochs_and_slices_do_not_matter(seed: int, units: int, slices: int) -> None:
-    found = kit.events(120, seed)
+def test_rows_do_not_depend_on_epochs_and_slices(seed: int, units: int, slices: int) -> None:
+    events = kit.events(120, seed)
     names = list(QUERIES)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        straight = kit.run_all(Path(one) / "s", kit.clicks(found), script(names), slices=1)
+        whole = kit.run_all(Path(one) / "s", kit.clicks(events), script(names), slices=1)
         cut = kit.run_all(
-            Path(other) / "s", kit.clicks(found), script(names), epoch_units=units, slices=slices
+            Path(other) / "s", kit.clicks(events), script(names), epoch_units=units, slices=slices
         )
     for name in names:
-        assert sorted(map(str, cut.get(name, []))) == sorted(map(str, straight.get(name, []))), name
+        assert sorted(map(str, cut.get(name, []))) == sorted(map(str, whole.get(name, []))), name
 
 
 def test_counts_and_sums_are_those_of_plain_python(tmp_path: Path) -> None:
-    found = kit.events(300)
-    told = kit.run_all(tmp_path, kit.clicks(found), script(list(QUERIES)), epoch_units=50)
-    pages = kit.windows(found, 10, lambda event: event["page"])
-    assert sorted(told["count_page"]) == sorted((page, len(them)) for (_, page), them in pages.items())
+    events = kit.events(300)
+    emitted = kit.run_all(tmp_path, kit.clicks(events), script(list(QUERIES)), epoch_units=50)
+    pages = kit.windows(events, 10, lambda event: event["page"])
+    assert sorted(emitted["count_page"]) == sorted((page, len(clicks)) for (_, page), clicks in pages.items())
     sums = [
-        (page, sum(e["bytes"] for e in them if e["bytes"] is not None), start)
-        for (start, page), them in pages.items()
+        (page, sum(e["bytes"] for e in clicks if e["bytes"] is not None), start)
+        for (start, page), clicks in pages.items()
     ]
-    assert sorted((p, b, int(start.timestamp())) for p, b, start in told["sum_page"]) == sorted(sums)
-    hopping = kit.windows(found, 30, lambda event: event["page"], every=10)
-    assert sorted(told["hopping"]) == sorted((page, len(them)) for (_, page), them in hopping.items())
+    assert sorted((p, b, int(start.timestamp())) for p, b, start in emitted["sum_page"]) == sorted(sums)
+    hopping = kit.windows(events, 30, lambda event: event["page"], every=10)
+    assert sorted(emitted["hopping"]) == sorted((page, len(clicks)) for (_, page), clicks in hopping.items())
     for page in "abcd":
         only = kit.windows(
-            found, 10, lambda event: event["page"], lambda e, page=page: e["page"] == f"/{page}"
+            events, 10, lambda event: event["page"], lambda e, page=page: e["page"] == f"/{page}"
         )
-        assert sorted(told[f"only_{page}"]) == sorted((p, len(them)) for (_, p), them in only.items())
-    errors = [(e["user"], e["status"]) for e in found if e["status"] >= 400 and e["page"] != "/a"]
-    assert sorted(told["errors"]) == sorted(errors)
+        assert sorted(emitted[f"only_{page}"]) == sorted((p, len(clicks)) for (_, p), clicks in only.items())
+    errors = [(e["user"], e["status"]) for e in events if e["status"] >= 400 and e["page"] != "/a"]
+    assert sorted(emitted["errors"]) == sorted(errors)
     best: dict[int, list[tuple[str, int]]] = {}
-    for (start, user), them in kit.windows(found, 15, lambda event: event["user"]).items():
-        best.setdefault(start, []).append((user, sum(e["bytes"] or 0 for e in them)))
+    for (start, user), clicks in kit.windows(events, 15, lambda event: event["user"]).items():
+        best.setdefault(start, []).append((user, sum(e["bytes"] or 0 for e in clicks)))
     ranked = [row for start in sorted(best) for row in sorted(best[start], key=lambda r: (-r[1], r[0]))[:3]]
-    assert told["best"] == ranked
+    assert emitted["best"] == ranked
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(seed=st.integers(0, 10**6))
-def test_jobs_that_come_and_go_do_not_disturb_the_others(seed: int) -> None:
+def test_creating_altering_and_dropping_jobs_does_not_change_the_rows_of_the_others(seed: int) -> None:
     """Some jobs are there all the time; others are created, altered, paused, emptied and dropped around them."""
     draw = random.Random(seed)
-    found = kit.events(160, seed)
-    stay = ["count_page", "only_a", "best", "hopping", "sessions", "errors", "joined", "read_windows"]
-    come = ["sum_page", "only_b", "only_c", "two_keys", "running", "everything", "read_errors", "slow_page"]
+    events = kit.events(160, seed)
+    steady = ["count_page", "only_a", "best", "hopping", "sessions", "errors", "joined", "read_windows"]
+    changing = [
+        "sum_page",
+        "only_b",
+        "only_c",
+        "two_keys",
+        "running",
+        "everything",
+        "read_errors",
+        "slow_page",
+    ]
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        alone = kit.run_all(Path(one) / "s", kit.clicks(found), script(stay), epoch_units=15)
-        with kit.running(Path(other) / "s", kit.clicks(found), script(stay), epoch_units=15) as (
+        alone = kit.run_all(Path(one) / "s", kit.clicks(events), script(steady), epoch_units=15)
+        with kit.running(Path(other) / "s", kit.clicks(events), script(steady), epoch_units=15) as (
             jobs,
             engine,
         ):
-            reports, there = [], set[str]()
+            reports, running = [], set[str]()
             while True:
-                for name in come:
-                    if name not in there and draw.random() < 0.2:
+                for name in changing:
+                    if name not in running and draw.random() < 0.2:
                         jobs.execute(f"CREATE JOB {name} AS {QUERIES[name]}")
-                        there.add(name)
-                    elif name in there and draw.random() < 0.2:
+                        running.add(name)
+                    elif name in running and draw.random() < 0.2:
                         verb = draw.choice(["drop", "pause", "empty", "alter"])
                         life = jobs.catalogue.jobs[name].master.life
                         if verb == "drop":
                             jobs.execute(f"DROP JOB {name}")
-                            there.discard(name)
+                            running.discard(name)
                         elif verb == "pause":
                             jobs.execute(f"{'RESUME' if life == 'paused' else 'PAUSE'} JOB {name}")
                         elif verb == "empty":
@@ -150,6 +160,6 @@ def test_jobs_that_come_and_go_do_not_disturb_the_others(seed: int) -> None:
                 if report is None:
                     break
                 reports.append(report)
-        together = kit.told(reports)
-    for name in stay:
+        together = kit.emitted_rows(reports)
+    for name in steady:
         assert together[name] == alone[name], name

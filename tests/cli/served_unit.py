@@ -1,4 +1,4 @@
-"""A unit that is served, who listens to it, and who feeds it: processes of their own, and threads."""
+"""A served unit as processes, and threads that subscribe to it and push events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def event(n: int) -> dict[str, Any]:
 
 
 class Site:
-    """A unit that is served, in a folder. To be closed."""
+    """The processes of a served unit in a folder; close it at the end."""
 
     def __init__(
         self, folder: Path, *arguments: str, master: str = "inline", lease: str = "6s", wait: float = WAIT
@@ -42,7 +42,7 @@ class Site:
         self._pids: set[int] = set()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The service."""
+        """Start the service."""
         return self.command(
             "serve", *self._arguments, "--ha", "--state", "state", "--listen", self.url.partition("//")[2]
         )
@@ -61,12 +61,12 @@ class Site:
         return process
 
     def members(self) -> dict[str, Member]:
-        """The engines that are up."""
+        """Return the engines that are up."""
         unit = Unit.at(self.state)
         try:
-            found = {name: member for name, member in unit.members().items() if member.seems_up}
-            self._pids |= {member.pid for member in found.values()}
-            return found
+            members = {name: member for name, member in unit.members().items() if member.seems_up}
+            self._pids |= {member.pid for member in members.values()}
+            return members
         finally:
             unit.close()
 
@@ -77,8 +77,8 @@ class Site:
         finally:
             unit.close()
 
-    def settled(self, *phases: str) -> dict[str, Member] | None:
-        """The engines, once one leads and another is ready for it."""
+    def find_ready_engines(self, *phases: str) -> dict[str, Member] | None:
+        """Return the engines if one leads and the others are in the given phases."""
         with suppress(PenstockError):
             members, leader = self.members(), self.record().leader
             others = [member.phase for name, member in members.items() if name != leader]
@@ -86,29 +86,35 @@ class Site:
                 return members
         return None
 
-    def coordinated_again(self) -> bool:
-        """Whether a service that was started anew coordinates: first it waits whether the one that was killed lives."""
+    def is_coordinated_again(self) -> bool:
+        """Whether a restarted service coordinates: first it waits until the session of the killed one has ended."""
         record = self.record()
         return len(self.logged(f"engine {record.leader} leads (generation {record.generation})")) == 2
 
-    def when(self, what: Callable[[], Any]) -> Any:
-        """What comes of a question, once it is something."""
+    def wait_for(self, condition: Callable[[], Any]) -> Any:
+        """Wait until the condition holds and return its value; on failure show the logs."""
         try:
-            return until(what, self._wait)
+            return until(condition, self._wait)
         except AssertionError:
             logs = sorted((self.state / "ha" / "logs").glob("*.log"))
-            said = "\n".join(f"== {log}\n{log.read_text()[-2_000:]}" for log in [*logs, self.folder / "log"])
-            raise AssertionError(said) from None
+            logs_text = "\n".join(
+                f"== {log}\n{log.read_text()[-2_000:]}" for log in [*logs, self.folder / "log"]
+            )
+            raise AssertionError(logs_text) from None
 
     def kill(self, *names: str) -> None:
-        """SIGKILL to engines."""
+        """Send SIGKILL to engines."""
         members = self.members()
         for name in names:
             os.kill(members[name].pid, signal.SIGKILL)
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         lines = (self.folder / "log").read_text().splitlines()
-        return [one for line in lines if line.startswith("{") and (one := json.loads(line))["event"] == event]
+        return [
+            result
+            for line in lines
+            if line.startswith("{") and (result := json.loads(line))["event"] == event
+        ]
 
     def close(self) -> None:
         for process in self._started:
@@ -126,7 +132,7 @@ class Site:
 
 
 class Listener:
-    """Subscribes on a thread, for good."""
+    """Subscribes to a job on a thread, without end."""
 
     def __init__(self, url: str, job: str) -> None:
         self.results: list[Result] = []
@@ -137,32 +143,32 @@ class Listener:
     def _listen(self) -> None:
         try:
             with connect(self._url) as client:
-                for one in client.subscribe(self._job, since=0):
-                    self.results.append(one)
+                for result in client.subscribe(self._job, since=0):
+                    self.results.append(result)
         except Exception as error:
             self.error = error
 
     def numbers(self) -> list[int]:
-        """The rows of all results, in order."""
+        """Return the numbers of all results, in order."""
         assert self.error is None, self.error
-        return [row["n"] for one in list(self.results) for row in one.dicts()]
+        return [row["n"] for result in list(self.results) for row in result.dicts()]
 
 
 class Feeder:
-    """Counts, on a thread, and hands every number to whoever takes it."""
+    """Counts on a thread and pushes every number."""
 
-    def __init__(self, give: Callable[[int], None]) -> None:
-        self.given = 0
+    def __init__(self, push: Callable[[int], None]) -> None:
+        self.count = 0
         self.error: Exception | None = None
-        self._give, self._stop = give, threading.Event()
+        self._push, self._stop = push, threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self._thread.start()
 
     def _feed(self) -> None:
         try:
             while not self._stop.wait(0.03):
-                self._give(self.given)
-                self.given += 1
+                self._push(self.count)
+                self.count += 1
         except Exception as error:
             self.error = error
 
@@ -170,11 +176,11 @@ class Feeder:
         self._stop.set()
         self._thread.join(WAIT)
         assert self.error is None, self.error
-        return self.given
+        return self.count
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has asked for its end does not."""
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

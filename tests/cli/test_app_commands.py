@@ -1,4 +1,4 @@
-"""An engine that was started with an app takes commands from other processes, is killed, and goes on with them."""
+"""An engine that was started with an app accepts commands from other processes and keeps them after a kill."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def epochs_of(folder: Path, output: str) -> list[int]:
-    """The epochs in which an output wrote something."""
+    """Return the epochs in which an output wrote rows."""
     return sorted(int(file.stem.rpartition("-")[2]) for file in (folder / "out" / output).glob("*.jsonl"))
 
 
 def change_an_app_while_it_runs(start: Callable[..., Running], folder: Path, master: str) -> None:
     """Create a job over the app's output, pause, alter and drop outputs, kill, and start again with the same file."""
     engine = start(master=master)
-    engine.when(lambda client: len(epochs_of(folder, "counts")) > 1)
+    engine.wait_for(lambda client: len(epochs_of(folder, "counts")) > 1)
     assert "created job busy" in engine.run_command("jobs", "create", "busy", BUSY).stdout
-    engine.when(rows_of("busy"))
+    engine.wait_for(rows_of("busy"))
 
     assert "paused job counts" in engine.run_command("jobs", "pause", "counts").stdout
-    last = engine.when(rows_of("busy")).epoch
+    last = engine.wait_for(rows_of("busy")).epoch
     assert "resumed job counts" in engine.run_command("jobs", "resume", "counts").stdout
-    engine.when(rows_of("busy", last))
+    engine.wait_for(rows_of("busy", last))
 
     (folder / "less").mkdir()
     less = write(folder / "less", LESS)
@@ -73,23 +73,23 @@ def change_an_app_while_it_runs(start: Callable[..., Running], folder: Path, mas
 
     engine.kill()
     again = start(master=master)
-    again.when(rows_of("busy", last))
+    again.wait_for(rows_of("busy", last))
     assert "dropped job shouted" in again.run_command("jobs", "drop", "shouted").stdout
-    reached = again.when(rows_of("busy")).epoch
-    again.when(rows_of("busy", reached + 2))
-    assert max(epochs_of(folder, "shouted")) <= reached + 2
+    last_epoch = again.wait_for(rows_of("busy")).epoch
+    again.wait_for(rows_of("busy", last_epoch + 2))
+    assert max(epochs_of(folder, "shouted")) <= last_epoch + 2
     with JobClient(again.state) as client:
         assert (life(client, "counts"), life(client, "busy"), life(client, "shouted")) == (
             "running",
             "running",
             None,
         )
-    listed = json.loads(again.run_command("jobs", "list", "--json").stdout)
-    assert [row["job"] for row in listed] == ["counts", "busy"]
+    jobs = json.loads(again.run_command("jobs", "list", "--json").stdout)
+    assert [row["job"] for row in jobs] == ["counts", "busy"]
     assert "counts" in again.run_command("jobs", "show", "counts").stdout
 
 
-def test_an_app_takes_commands_and_survives_a_kill(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_an_app_accepts_commands_and_survives_a_kill(start: Callable[..., Running], tmp_path: Path) -> None:
     change_an_app_while_it_runs(start, tmp_path, "inline")
 
 

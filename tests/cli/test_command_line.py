@@ -1,4 +1,4 @@
-"""The command that continues a run works: invoked as it was invoked, with all options."""
+"""The command that continues a run works: it names the program as it was called, with all options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPTIONS = [
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What runs that are not carried out would tell at their end."""
+    """The commands that runs would print at their end; the runs do not execute."""
     commands: list[str] = []
 
     def serve(*_: Any, again: str, **__: Any) -> None:
@@ -49,7 +49,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return commands
 
 
-def test_all_that_was_said_is_said_again(
+def test_the_command_repeats_all_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,12 +60,12 @@ def test_all_that_was_said_is_said_again(
     assert called.exit_code == 0, called.output
     words = shlex.split(commands[0])
     assert words[1:3] == ["run", "my app.py"]
-    assert sorted(words[3:]) == sorted(OPTIONS), "but what is for one time only"
+    assert sorted(words[3:]) == sorted(OPTIONS), "but options for one run only"
     CliRunner().invoke(cli, words[1:], catch_exceptions=False)
     assert commands[1] == commands[0]
 
 
-def test_it_is_one_line_however_long(tmp_path: Path) -> None:
+def test_the_command_is_one_line_however_long(tmp_path: Path) -> None:
     (file := tmp_path / f"{'long' * 40}.py").write_text(APP)
     options = [str(file), "--state", str(tmp_path / ("deep" * 20)), "--master", "inline", "--drain"]
     called = CliRunner().invoke(cli, ["run", *options], catch_exceptions=False)
@@ -81,7 +81,9 @@ def executable(path: Path) -> Path:
     return path
 
 
-def test_it_is_called_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_the_program_as_it_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there, elsewhere = executable(tmp_path / "repo" / "run"), executable(tmp_path / "bin" / "penstock")
     monkeypatch.chdir(tmp_path / "repo")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -102,8 +104,8 @@ def test_it_is_called_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert program_name() == "penstock"
 
 
-def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:
-    """A checkout whose environment is a stub that prints what it was told."""
+def test_the_run_script_passes_on_how_it_was_called(tmp_path: Path) -> None:
+    """The checkout has a stub environment that prints how it was called."""
     script = Path(__file__).parents[2] / "run"
     (root := tmp_path / "checkout").mkdir()
     (root / "run").write_bytes(script.read_bytes())

@@ -1,4 +1,4 @@
-"""The command line tells errors in their own words, with their exit code, and no traceback."""
+"""The command line reports errors with their text and exit code, and without a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def exit_code(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(cli.app, ["--version"])
     assert result.output == f"penstock {penstock.__version__}\n"
 
@@ -51,18 +51,18 @@ def test_debug_shows_the_traceback_wherever_it_stands(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_what_nobody_expected_is_kept_in_a_file(
+def test_the_traceback_of_an_unexpected_error_is_written_to_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def broken(_: Path) -> None:
+    def fail(_: Path) -> None:
         raise ZeroDivisionError("nought")
 
-    monkeypatch.setattr("penstock.cli.run.load", broken)
+    monkeypatch.setattr("penstock.cli.run.load", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert exit_code(["explain", "any.py"]) == entry.UNEXPECTED
     assert "ZeroDivisionError: nought" in capsys.readouterr().err
-    (kept,) = tmp_path.glob("penstock-error-*.txt")
-    assert "Traceback" in kept.read_text()
+    (file,) = tmp_path.glob("penstock-error-*.txt")
+    assert "Traceback" in file.read_text()
 
 
 def test_explain_shows_every_form_of_the_click_stream(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,5 +90,5 @@ def test_a_bare_number_is_seconds() -> None:
     assert as_seconds("2.5", "--for") == 2.5
 
 
-def test_the_default_state_lies_beside_where_one_runs() -> None:
+def test_the_default_state_is_in_the_working_directory() -> None:
     assert default_state("my app/../x") == Path(".penstock/my-app-..-x")

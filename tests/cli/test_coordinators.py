@@ -1,4 +1,4 @@
-"""Coordinators as processes: commands to each of them, one killed in the midst, and an engine that is away."""
+"""Coordinators as processes: each accepts commands, one is killed meanwhile, and the engine may be down."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WAIT = 180.0
 
 
 class Process:
-    """A command of Penstock that serves."""
+    """A serving command of Penstock in a process."""
 
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self.name, self.log = name, folder / f"{name}.log"
@@ -62,8 +62,8 @@ class Process:
             assert self.process.poll() is None, self.log.read_text()[-3_000:]
             return self.logged("running") and self.logged("listening")
 
-        found: str = until(running, WAIT)["url"]
-        return found
+        response_data: str = until(running, WAIT)["url"]
+        return response_data
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -78,10 +78,10 @@ class Process:
 Start = Callable[..., Process]
 
 
-def _spread(url: str, names: list[str]) -> dict[str, str] | None:
-    """Who carries which job, as a coordinator says, if that is as these names have it."""
-    found = _managers(url)
-    return found if found == {job: manager_of(job, names) for job in found} else None
+def _managers_as_assigned(url: str, names: list[str]) -> dict[str, str] | None:
+    """Return which coordinator manages each job, if that is the assignment for these names."""
+    response_data = _managers(url)
+    return response_data if response_data == {job: manager_of(job, names) for job in response_data} else None
 
 
 @pytest.fixture
@@ -89,17 +89,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "jobs.sql").write_text(SCRIPT)
     started: list[Process] = []
 
-    def begin(name: str, command: str = "coordinator", *more: str) -> Process:
+    def start_process(name: str, command: str = "coordinator", *more: str) -> Process:
         started.append(Process(tmp_path, name, command, "jobs.sql", "--listen", "127.0.0.1:0", *more))
         return started[-1]
 
-    yield begin
+    yield start_process
     for one in started:
         one.kill()
 
 
 class Client:
-    """Sends commands to one coordinator and, when that does not answer, the same again to the next."""
+    """Sends commands to one coordinator and, if that does not reply, the same command to the next."""
 
     def __init__(self, urls: list[str], first: int, patience: float = 0.0) -> None:
         self._urls, self._patience = urls[first:] + urls[:first], patience
@@ -109,7 +109,7 @@ class Client:
     def sql(self, text: str) -> dict[str, Any]:
         key, until = {"idempotency-key": uuid.uuid4().hex}, time.monotonic() + self._patience
         for url in itertools.cycle(self._urls) if self._patience else self._urls:
-            assert not self._patience or time.monotonic() < until, "nobody answers in time"
+            assert not self._patience or time.monotonic() < until, "no coordinator replied in time"
             try:
                 response = self._http.post(f"{url}/sql", json={"sql": text}, headers=key)
             except httpx.TransportError:
@@ -118,20 +118,20 @@ class Client:
             self.by[response.headers["penstock-coordinator"]] += 1
             answer: dict[str, Any] = response.json()["answers"][0]
             return answer
-        raise AssertionError("nobody answers")
+        raise AssertionError("no coordinator replied")
 
 
-def _seen(url: str) -> list[dict[str, Any]]:
-    """The coordinators that one of them knows."""
-    found: list[dict[str, Any]] = httpx.get(f"{url}/coordinators", timeout=60).json()
-    return found
+def _coordinators(url: str) -> list[dict[str, Any]]:
+    """Return the coordinators that one of them knows."""
+    response_data: list[dict[str, Any]] = httpx.get(f"{url}/coordinators", timeout=60).json()
+    return response_data
 
 
 def _managers(url: str) -> dict[str, str]:
     return {job["name"]: job["coordinator"] for job in httpx.get(f"{url}/jobs", timeout=60).json()}
 
 
-def test_one_of_three_is_killed_and_no_command_is_lost_or_done_twice(
+def test_no_command_is_lost_or_executed_twice_when_a_coordinator_is_killed(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ def test_one_of_three_is_killed_and_no_command_is_lost_or_done_twice(
     try:
         coordinators = [start(name) for name in names]
         urls = [one.url() for one in coordinators]
-        until(lambda: all(len(_seen(url)) == 3 for url in urls), WAIT)
+        until(lambda: all(len(_coordinators(url)) == 3 for url in urls), WAIT)
         clients = [Client(urls, n) for n in range(3)]
         done: list[tuple[str, int]] = []
         halfway, killed = threading.Semaphore(0), threading.Event()
@@ -173,33 +173,33 @@ def test_one_of_three_is_killed_and_no_command_is_lost_or_done_twice(
             thread.start()
         for _ in threads:
             assert halfway.acquire(timeout=WAIT)
-        # on a busy machine one may be missed for a moment
-        before = until(lambda: _spread(urls[0], names), WAIT)
+        # on a busy machine a coordinator may be missing for a moment
+        before = until(lambda: _managers_as_assigned(urls[0], names), WAIT)
         coordinators[1].kill()
         killed.set()
         for thread in threads:
             thread.join(WAIT)
-        assert len(done) == 18, "every command was answered"
+        assert len(done) == 18, "every command got a reply"
 
-        left = [urls[0], urls[2]]
-        until(lambda: all(len(_seen(url)) == 2 for url in left), WAIT)
-        until(lambda: all(_spread(url, ["one", "three"]) for url in left), WAIT)
+        remaining = [urls[0], urls[2]]
+        until(lambda: all(len(_coordinators(url)) == 2 for url in remaining), WAIT)
+        until(lambda: all(_managers_as_assigned(url, ["one", "three"]) for url in remaining), WAIT)
         after = {job: manager_of(job, ["one", "three"]) for job in before}
         assert {job for job in before if after[job] != before[job]} == {
             job for job, name in before.items() if name == "two"
         }, "only its jobs have moved"
-        assert set(before.values()) == set(names), "all three carried some"
+        assert set(before.values()) == set(names), "each of the three managed some"
         assert sum((client.by for client in clients), Counter()).keys() == set(names)
 
         versions = {name: entry.version for name, entry in jobs.catalogue.jobs.items() if name != "seen"}
         assert versions == {job: 1 + changed for job, changed in done}, "each once"
-        for url in left:
+        for url in remaining:
             with connect(url) as client:
                 assert client.ask("seen").columns == ["path", "status"]
-                told = [
+                epochs_seen = [
                     one.epoch for one, _ in zip(client.subscribe("seen", since=0), range(3), strict=False)
                 ]
-                assert told == sorted(set(told))
+                assert epochs_seen == sorted(set(epochs_seen))
                 first = {one.epoch: one.dicts() for one in client.results("seen")}
         assert first
         assert all(
@@ -208,7 +208,7 @@ def test_one_of_three_is_killed_and_no_command_is_lost_or_done_twice(
             if a.epoch in first
         )
         assert coordinators[0].end() == 0
-        until(lambda: _spread(urls[2], ["three"]), WAIT)
+        until(lambda: _managers_as_assigned(urls[2], ["three"]), WAIT)
         assert clients[2].sql("DROP JOB j0_0")["says"] == "dropped job j0_0"
     finally:
         stop.set()
@@ -259,7 +259,7 @@ def test_coordinators_are_killed_and_paused_again_and_again(
                 urls[name] = coordinators[name].url()
             else:
                 os.kill(coordinators[name].process.pid, signal.SIGSTOP)
-                threading.Event().wait(4)  # its session is over by then
+                threading.Event().wait(4)  # its session has expired by then
                 os.kill(coordinators[name].process.pid, signal.SIGCONT)
             threading.Event().wait(2)
     finally:
@@ -268,12 +268,12 @@ def test_coordinators_are_killed_and_paused_again_and_again(
             thread.join(WAIT)
     assert not errors
     assert len(versions) > 20
-    found = {name: entry.version for name, entry in jobs.catalogue.jobs.items() if name != "seen"}
-    assert found == versions
+    response_data = {name: entry.version for name, entry in jobs.catalogue.jobs.items() if name != "seen"}
+    assert response_data == versions
     engine.close()
 
 
-def test_coordinators_go_on_while_the_engine_is_away(start: Start, tmp_path: Path) -> None:
+def test_coordinators_continue_while_the_engine_is_down(start: Start, tmp_path: Path) -> None:
     def cli(*arguments: str) -> str:
         done = subprocess.run(
             [*COMMAND, *arguments, "--state", "state"],
@@ -287,36 +287,38 @@ def test_coordinators_go_on_while_the_engine_is_away(start: Start, tmp_path: Pat
         return done.stdout
 
     engine = start("engine", "serve", "--master", "inline", "--epoch", "200ms")
-    here = engine.url()
+    engine_url = engine.url()
     other = start("other")
-    there = other.url()
-    until(lambda: len(_seen(here)) == 2, WAIT)
+    other_url = other.url()
+    until(lambda: len(_coordinators(engine_url)) == 2, WAIT)
     jobs = [f"j{n}" for n in range(8)]
     by: Counter[str] = Counter()
     for number, job in enumerate(jobs):
         body = {"name": job, "query": "SELECT path FROM clicks"}
-        response = httpx.post(f"{(here, there)[number % 2]}/jobs", json=body, timeout=60)
+        response = httpx.post(f"{(engine_url, other_url)[number % 2]}/jobs", json=body, timeout=60)
         assert response.status_code == 201, response.text
         by[response.headers["penstock-coordinator"]] += 1
-    assert set(by) == {"engine", "other"}, "wherever it was said"
+    assert set(by) == {"engine", "other"}, "each by the coordinator that it was sent to or forwarded to"
 
-    def shown() -> bool:
+    def all_are_listed() -> bool:
         rows = json.loads(cli("jobs", "list", "--json"))
-        found = {row["job"]: row["coordinator"] for row in rows}
-        return found == {job: manager_of(job, ["engine", "other"]) for job in [*jobs, "seen"]}
+        response_data = {row["job"]: row["coordinator"] for row in rows}
+        return response_data == {job: manager_of(job, ["engine", "other"]) for job in [*jobs, "seen"]}
 
-    until(shown, WAIT)
-    assert sum(one["jobs"] for one in _seen(there)) == 9
+    until(all_are_listed, WAIT)
+    assert sum(one["jobs"] for one in _coordinators(other_url)) == 9
 
-    def answered(job: str) -> Any:
-        found = [httpx.get(f"{url}/jobs/{job}/answer", timeout=60).json() for url in (here, there)]
-        return all(one["epoch"] is not None for one in found)
+    def has_results(job: str) -> Any:
+        response_data = [
+            httpx.get(f"{url}/jobs/{job}/answer", timeout=60).json() for url in (engine_url, other_url)
+        ]
+        return all(one["epoch"] is not None for one in response_data)
 
     for job in jobs[:2]:
-        until(lambda job=job: answered(job), WAIT)
+        until(lambda job=job: has_results(job), WAIT)
     engine.kill()
     assert "paused job j0" in cli("jobs", "pause", "j0")
-    with connect(there) as client:
+    with connect(other_url) as client:
         assert client.ask("j1").columns == ["path"]
         assert client.alter("j1", where="status = 404").state == "kept"
         assert client.drop("j2").says == "dropped job j2"

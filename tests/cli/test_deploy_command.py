@@ -1,4 +1,4 @@
-"""`penstock deploy` and `penstock jobs create --from`, from another process than the engine, which is killed too."""
+"""`penstock deploy` and `penstock jobs create --from`, from another process than the engine, which is also killed."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ app = ps.app("shop", ps.output("shouted", shouted), ps.output("counts", counts))
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def started_one(*, master: str = "inline") -> Running:
+    def start_one(*, master: str = "inline") -> Running:
         started.append(Running(tmp_path, "jobs.sql", SCRIPT, master=master))
         return started[-1]
 
-    yield started_one
+    yield start_one
     for engine in started:
         engine.kill()
 
@@ -52,14 +52,14 @@ def write(folder: Path, text: str, words: str = WORDS) -> str:
 
 
 def rows_of(job: str, after: int = -1) -> Callable[[JobClient], Any]:
-    def asked(client: JobClient) -> Any:
+    def request_rows(client: JobClient) -> Any:
         answer = client.ask(job)
         return answer if answer is not None and answer.rows and answer.epoch > after else None
 
-    return asked
+    return request_rows
 
 
-def said(engine: Running, *arguments: str, code: int = 0) -> list[str]:
+def run_lines(engine: Running, *arguments: str, code: int = 0) -> list[str]:
     done = engine.run_command(*arguments)
     assert done.returncode == code, done.stderr
     return (done.stderr if code else done.stdout).splitlines()
@@ -68,30 +68,30 @@ def said(engine: Running, *arguments: str, code: int = 0) -> list[str]:
 def change_code_while_it_runs(start: Callable[..., Running], folder: Path, master: str) -> None:
     """Deploy, alter, kill between the command and its epoch, change the file, start again."""
     engine = start(master=master)
-    engine.when(rows_of("errors"))
+    engine.wait_for(rows_of("errors"))
     app = write(folder, APP)
-    assert said(engine, "deploy", app, "--dry-run")[0].startswith("created job shouted")
+    assert run_lines(engine, "deploy", app, "--dry-run")[0].startswith("created job shouted")
     with JobClient(engine.state) as client:
         assert life(client, "shouted") is None
-    assert [line.split(";")[0] for line in said(engine, "deploy", app)] == [
+    assert [line.split(";")[0] for line in run_lines(engine, "deploy", app)] == [
         "created job shouted",
         "created job counts",
     ]
-    loud = engine.when(rows_of("shouted"))
-    assert all(path == path.upper() for path, _ in loud.rows)
-    engine.when(rows_of("counts"))
+    upper_case = engine.wait_for(rows_of("shouted"))
+    assert all(path == path.upper() for path, _ in upper_case.rows)
+    engine.wait_for(rows_of("counts"))
 
     write(folder, APP, WORDS.replace("upper", "lower"))
-    assert said(engine, "deploy", app) == [
+    assert run_lines(engine, "deploy", app) == [
         "altered job shouted; it needs no state",
         "job counts is unchanged; its state is kept",
     ]
     engine.kill()
     write(folder, "this is no Python", "nor is this")
     again = start(master=master)
-    quiet = again.when(rows_of("shouted", loud.epoch + 2))
-    assert all(path == path.lower() for path, _ in quiet.rows)
-    again.when(rows_of("counts", loud.epoch + 2))
+    lower_case = again.wait_for(rows_of("shouted", upper_case.epoch + 2))
+    assert all(path == path.lower() for path, _ in lower_case.rows)
+    again.wait_for(rows_of("counts", upper_case.epoch + 2))
     with JobClient(again.state) as client:
         assert {life(client, job) for job in ("shouted", "counts", "errors", "popular")} == {"running"}
 
@@ -111,21 +111,21 @@ def test_jobs_are_created_altered_and_pruned_from_the_command_line(
     start: Callable[..., Running], tmp_path: Path
 ) -> None:
     engine = start()
-    engine.when(rows_of("errors"))
+    engine.wait_for(rows_of("errors"))
     app = write(tmp_path, APP)
-    (line,) = said(engine, "jobs", "create", "mine", "--from", f"{app}:counts")
+    (line,) = run_lines(engine, "jobs", "create", "mine", "--from", f"{app}:counts")
     assert line == "created job mine; it runs from the next epoch on"
-    engine.when(rows_of("mine"))
+    engine.wait_for(rows_of("mine"))
     write(tmp_path, APP.replace('key_by("path")', 'key_by("status")'))
-    (line,) = said(engine, "jobs", "alter", "mine", "--from", f"{app}:counts", "--rebuild")
+    (line,) = run_lines(engine, "jobs", "alter", "mine", "--from", f"{app}:counts", "--rebuild")
     assert line == "altered job mine; its state is rebuilt from the earliest events that the log still has"
-    assert "app.py:counts" in "".join(said(engine, "jobs", "list", "--json"))
-    shown = "".join(said(engine, "jobs", "show", "mine"))
+    assert "app.py:counts" in "".join(run_lines(engine, "jobs", "list", "--json"))
+    shown = "".join(run_lines(engine, "jobs", "show", "mine"))
     assert "reads stream clicks~5: status" in shown
 
-    said(engine, "deploy", app)
+    run_lines(engine, "deploy", app)
     write(tmp_path, APP.replace(', ps.output("counts", counts)', ""))
-    assert said(engine, "deploy", app, "--prune")[-1].startswith("dropped job counts")
+    assert run_lines(engine, "deploy", app, "--prune")[-1].startswith("dropped job counts")
 
     for arguments, condition in [
         (("jobs", "create", "x", "--from", app), "BAD_OPTION"),
@@ -136,8 +136,8 @@ def test_jobs_are_created_altered_and_pruned_from_the_command_line(
         (("jobs", "create", "x", "--from", f"{tmp_path}/none.py:counts"), "APP_FILE_MISSING"),
         (("deploy", str(tmp_path / "jobs.sql")), "NOT_PYTHON"),
     ]:
-        assert f"[{condition}]" in "".join(said(engine, *arguments, code=2))
+        assert f"[{condition}]" in "".join(run_lines(engine, *arguments, code=2))
     (tmp_path / "app.py").chmod(0o666)
-    refused = "".join(said(engine, "deploy", app, code=2))
+    refused = "".join(run_lines(engine, "deploy", app, code=2))
     assert "[CODE_NOT_TRUSTED]" in refused
     assert "app.py" in refused

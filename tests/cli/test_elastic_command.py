@@ -1,4 +1,4 @@
-"""`penstock elastic simulate` tells what happened, draws it, and refuses what cannot be."""
+"""`penstock elastic simulate` prints and draws a simulated run, and refuses invalid options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def simulate(*arguments: str) -> str:
     return result.output
 
 
-def test_a_spike_is_told_as_tables_and_drawn(tmp_path: Path) -> None:
+def test_a_spike_is_printed_as_tables_and_drawn(tmp_path: Path) -> None:
     svg = tmp_path / "spike.svg"
     output = simulate("--trace", "spike", "--hours", "0.5", "--svg", str(svg))
     assert "more executors" in output
@@ -45,13 +45,13 @@ def test_two_runs_are_compared() -> None:
 
 
 def test_settings_may_be_repeated_or_listed(tmp_path: Path) -> None:
-    given = ["--settings", "dry_run=true,cool_down_seconds=2m", "--settings", "largest_step=3"]
-    output = simulate("--trace", "step", "--hours", "0.2", "--executors", "2..30", *given, "--json")
+    options = ["--settings", "dry_run=true,cool_down_seconds=2m", "--settings", "largest_step=3"]
+    output = simulate("--trace", "step", "--hours", "0.2", "--executors", "2..30", *options, "--json")
     first = json.loads(output.splitlines()[0])
     assert (first["outcome"], first["count"]) == ("dry run", 3)
 
 
-def test_nothing_decided_is_told() -> None:
+def test_a_run_without_decisions_is_reported() -> None:
     assert "no decisions" in simulate("--trace", "steady", "--hours", "0.2", "--noise", "0.1")
 
 
@@ -66,7 +66,7 @@ def test_nothing_decided_is_told() -> None:
         (("--manager", "none.py"), "NO_MANAGER"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[str, ...], condition: str) -> None:
+def test_invalid_options_of_a_simulation_are_refused(arguments: tuple[str, ...], condition: str) -> None:
     with pytest.raises(UserError) as caught:
         simulate(*arguments)
     assert caught.value.condition == condition

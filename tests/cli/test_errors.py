@@ -28,12 +28,12 @@ def test_a_file_that_is_no_python_is_not_run(tmp_path: Path) -> None:
         load(tmp_path / "app.txt")
 
 
-def test_a_picture_that_cannot_be_written_is_told() -> None:
+def test_an_unwritable_picture_is_an_error() -> None:
     with pytest.raises(ExternalError, match="FILE_UNWRITABLE"):
         write_file(Path("/proc/nowhere/plan.svg"), "")
 
 
-def test_a_show_that_does_not_go_on_or_ends_is_told(tmp_path: Path) -> None:
+def test_a_show_that_is_stuck_or_has_ended_is_an_error(tmp_path: Path) -> None:
     show = Show(tmp_path, 10.0, None, lambda line: None)
     with pytest.raises(ExternalError, match=r"SHOW_STUCK.*the first walks"):
         show._wait_until("the first walks", lambda: None, 0.01)
@@ -47,29 +47,29 @@ def test_a_show_that_does_not_go_on_or_ends_is_told(tmp_path: Path) -> None:
 @pytest.fixture
 def unit(tmp_path: Path) -> Unit:
     root = tmp_path / "state"
-    made = Unit.create(
+    new_unit = Unit.create(
         root, Launch(unit_name("any", root), str(tmp_path / "store"), "app.sql", str(tmp_path))
     )
-    made.create_record(UnitRecord(Scheme.passive_cold, str(root)))
-    return made
+    new_unit.create_record(UnitRecord(Scheme.passive_cold, str(root)))
+    return new_unit
 
 
 @pytest.mark.parametrize(
-    ("words", "condition"),
+    ("arguments", "condition"),
     [(["auto"], "NO_RECOVERY_TIME"), (["passive-hot", "--wait", "0.2"], "SWITCH_UNDER_WAY")],
 )
-def test_a_switch_that_cannot_be_is_told(
-    words: list[str], condition: str, unit: Unit, capsys: pytest.CaptureFixture[str]
+def test_an_impossible_switch_of_scheme_is_refused(
+    arguments: list[str], condition: str, unit: Unit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["ha", "switch", *words, "--state", str(unit.root)])
+        main(["ha", "switch", *arguments, "--state", str(unit.root)])
     assert f"[{condition}]" in capsys.readouterr().err
 
 
 def test_a_coordinator_ends_with_the_state_it_followed(state: Path) -> None:
     directory = StateDirectory(state)
     facts = directory.claim("query", "any", None)
-    host: Any = None  # where another follows the engine, nobody is told
+    host: Any = None  # another coordinator follows the engine, so the host is not called
     with pytest.raises(ExternalError, match="STATE_REPLACED"):
         coordinator._follow(None, host, directory, f"not {facts.id}", threading.Event())
     directory.release()

@@ -1,4 +1,4 @@
-"""`penstock run --fresh` begins anew, and removes nothing that is not a state directory's."""
+"""`penstock run --fresh` starts without state and removes only state directories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = ps.app("tiny", ps.output("paths", clicks.select("path"), ps.console()))
 """
 
 
-def left_by_a_run(state: Path) -> Path:
+def run_once(state: Path) -> Path:
     late = [ev(5, n=1), ev(1, n=2), ev(6, n="x")]
     run_inline(ps.app("t", ps.output("o", stream(late))), state)
     (state / "engine.log").write_text("Spark's")
@@ -33,13 +33,13 @@ def left_by_a_run(state: Path) -> Path:
 
 
 def test_a_state_directory_is_removed(tmp_path: Path) -> None:
-    state = left_by_a_run(tmp_path / "state")
+    state = run_once(tmp_path / "state")
     remove_state_directory(state)
     assert not state.exists()
     remove_state_directory(state)
 
 
-def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
+def test_a_state_directory_with_commands_only_is_removed(tmp_path: Path) -> None:
     state = tmp_path / "state"
     jobs = Program(
         "t", state, begin="CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time"
@@ -50,18 +50,18 @@ def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
     assert not state.exists()
 
 
-def test_a_folder_that_is_only_named_as_ours_is_left(tmp_path: Path) -> None:
+def test_a_folder_named_commands_alone_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "commands").mkdir()
     (tmp_path / "commands" / "deploy.sh").write_text("by hand")
     remove_state_directory(tmp_path)
     assert (tmp_path / "commands" / "deploy.sh").exists()
 
 
-def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("all of it")
     with pytest.raises(UserError, match="NOT_A_STATE_DIRECTORY"):
         remove_state_directory(tmp_path)
-    state = left_by_a_run(tmp_path / "state")
+    state = run_once(tmp_path / "state")
     (state / "thesis.txt").write_text("all of it")
     with pytest.raises(UserError, match=r"it also holds thesis\.txt"):
         remove_state_directory(state)
@@ -77,26 +77,26 @@ def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
     assert (state / "penstock.json").exists()
 
 
-def test_a_state_directory_in_use_is_left(tmp_path: Path) -> None:
-    state = left_by_a_run(tmp_path / "state")
+def test_a_state_directory_in_use_is_not_removed(tmp_path: Path) -> None:
+    state = run_once(tmp_path / "state")
     with StateDirectory(state).locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
         remove_state_directory(state)
     assert (state / "penstock.json").exists()
 
 
-def test_run_forgets_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_removes_its_state_only_with_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tiny.py").write_text(APP)
-    state = left_by_a_run(tmp_path / "state")
-    found: list[bool] = []
+    state = run_once(tmp_path / "state")
+    state_existed: list[bool] = []
 
-    def served(app: Any, settings: Any, **options: Any) -> None:
-        found.append(settings.state.exists())
+    def record_state(app: Any, settings: Any, **options: Any) -> None:
+        state_existed.append(settings.state.exists())
 
-    monkeypatch.setattr("penstock.cli.run.serve", served)
+    monkeypatch.setattr("penstock.cli.run.serve", record_state)
     for options in ([], ["--fresh"]):
         with pytest.raises(SystemExit):
             cli.main(["run", str(tmp_path / "tiny.py"), "--state", str(state), *options])
-    assert found == [True, False]
+    assert state_existed == [True, False]
 
 
 COUNTING = """
@@ -110,17 +110,17 @@ app = ps.app("tiny", ps.output("counts", counts, ps.console()))
 def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def called(window: str, *options: str) -> int:
+    def run_tiny(window: str, *options: str) -> int:
         (tmp_path / "tiny.py").write_text(COUNTING.format(window=window))
-        place = ["--state", str(tmp_path / "state"), "--master", "inline", "--drain"]
+        options_of_place = ["--state", str(tmp_path / "state"), "--master", "inline", "--drain"]
         with pytest.raises(SystemExit) as ended:
-            cli.main(["run", str(tmp_path / "tiny.py"), *place, *options])
+            cli.main(["run", str(tmp_path / "tiny.py"), *options_of_place, *options])
         return int(ended.value.code or 0)
 
-    assert called("1h") == 0
-    assert called("2h") == 2
+    assert run_tiny("1h") == 0
+    assert run_tiny("2h") == 2
     assert "--drop-state" in capsys.readouterr().err
-    assert called("2h", "--drop-state") == 0
+    assert run_tiny("2h", "--drop-state") == 0
     output = capsys.readouterr()
     assert (
         "of its state kept: nothing; dropped: nothing; starts empty: 1-time-window-aggregate"
@@ -128,10 +128,10 @@ def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
     )
     assert "continue with" in output.out
     assert "--drop-state" not in output.out.partition("continue with")[2]
-    assert called("2h") == 0
+    assert run_tiny("2h") == 0
 
 
-def test_the_engines_of_a_unit_cannot_be_told_to_drop_state(
+def test_the_engines_of_a_unit_refuse_to_drop_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "tiny.py").write_text(APP)

@@ -1,4 +1,4 @@
-"""`penstock ha`: what is told, what is drawn, what is refused."""
+"""`penstock ha`: what it prints, draws and refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def exit_code(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_a_run_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_simulated_run_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "run.svg"
     assert exit_code("simulate", *SHORT, "--compare", "--svg", str(picture)) == 0
     output = capsys.readouterr().out
@@ -28,8 +28,8 @@ def test_a_run_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert picture.read_text().startswith("<svg")
 
 
-def test_a_run_as_json_ends_with_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    own = [
+def test_a_simulated_run_as_json_ends_with_its_totals(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
         "--costs",
         "cpu=1,engines=0.1",
         "--threshold",
@@ -39,14 +39,14 @@ def test_a_run_as_json_ends_with_its_figures(capsys: pytest.CaptureFixture[str])
         "--checkpoint-every",
         "auto",
     ]
-    assert exit_code("simulate", *SHORT, *own, "--json") == 0
+    assert exit_code("simulate", *SHORT, *options, "--json") == 0
     *decisions, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert decisions[0]["before"] == "active-replication"
     assert {"reason", "inputs", "considered"} <= set(decisions[0])
     assert last["figures"]["kept"] == last["figures"]["recoveries"] == 4
 
 
-def test_a_sweep_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "sweep.svg"
     short = ["--hours", "0.1", "--kills", "1"]
     assert exit_code("sweep", "--by", "interval", *short, "--svg", str(picture)) == 0
@@ -57,7 +57,7 @@ def test_a_sweep_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
     assert rows[0]["threshold_seconds"] < rows[-1]["threshold_seconds"]
 
 
-def test_the_schemes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schemes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("schemes") == 0
     assert "passive-cold" in capsys.readouterr().out
     assert exit_code("schemes", "--json") == 0
@@ -81,13 +81,13 @@ def test_the_schemes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_refused(
+def test_invalid_options_of_a_failure_simulation_are_refused(
     arguments: list[str], condition: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code("simulate", *arguments) == 2
     assert f"[{condition}]" in capsys.readouterr().err
 
 
-def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_picture_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("simulate", *SHORT, "--svg", str(tmp_path / "no" / "where.svg")) == 3
     assert "[FILE_UNWRITABLE]" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Jobs on a real engine, commanded from other processes' command lines, killed and started again."""
+"""Jobs on a real engine that is killed and started again; the commands come from other processes."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ class Running:
         self.process.wait()
         self._log.close()
 
-    def when(self, answered: Callable[[JobClient], Any], seconds: float = 200) -> Any:
-        """What the engine answers, as soon as that is something."""
+    def wait_for(self, condition: Callable[[JobClient], Any], seconds: float = 200) -> Any:
+        """Wait until the engine returns something for the condition; return that."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert self.process.poll() is None, "the engine has ended"
             try:
                 with JobClient(self.state) as client:
-                    found = answered(client)
+                    found = condition(client)
                 if found:
                     return found
             except ExternalError:
-                pass  # it does not listen yet
+                pass  # the engine does not listen yet
             time.sleep(0.1)
         raise AssertionError("the engine did not answer in time")
 
     def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """What a command says from another process."""
+        """Run a command in another process."""
         command = [*COMMAND, *arguments, "--state", str(self.state)]
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
@@ -110,46 +110,48 @@ def life(client: JobClient, job: str) -> str | None:
 
 def test_functions_of_an_app_file_run_in_the_workers(engines: Callable[..., Running]) -> None:
     engine = engines("shop.py", APP)
-    made = engine.when(
+    created = engine.wait_for(
         lambda client: client.execute("CREATE JOB unnamed AS SELECT unnamed(path) AS path FROM clicks")
     )
-    assert made[0].message.startswith("created")
+    assert created[0].message.startswith("created")
     for job in ("named", "unnamed"):
-        rows = engine.when(lambda client, job=job: (a := client.ask(job)) and a.rows)
+        rows = engine.wait_for(lambda client, job=job: (a := client.ask(job)) and a.rows)
         assert {path for (path,) in rows} == {path.upper() for (path,) in rows}
     refused = engine.run_command("jobs", "create", "bad", "SELECT locked(path) AS path FROM clicks")
     assert (refused.returncode, "NOT_SENDABLE" in refused.stderr) == (2, True), refused.stderr
-    epoch = engine.when(lambda client: client.ask("named")).epoch
-    assert engine.when(lambda client: client.ask("named").epoch > epoch), "it goes on"
+    epoch = engine.wait_for(lambda client: client.ask("named")).epoch
+    assert engine.wait_for(lambda client: client.ask("named").epoch > epoch), "the engine continues"
     with JobClient(engine.state) as client:
         assert {life(client, job) for job in ("named", "unnamed", "errors")} == {"running"}
 
 
 def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], Running]) -> None:
     engine = engines()
-    first = engine.when(lambda client: client.ask("popular"))
+    first = engine.wait_for(lambda client: client.ask("popular"))
     assert first.columns == ["path", "n"]
-    assert len(first.rows) % 3 == 0, "the first epoch may tell several windows"
+    assert len(first.rows) % 3 == 0, "the first epoch may emit several windows"
 
-    made = engine.run_command("jobs", "create", "plain", "SELECT path, status FROM clicks WHERE status = 200")
-    assert (made.returncode, made.stdout.split(";")[0]) == (0, "created job plain"), made.stderr
-    assert engine.when(lambda client: client.ask("plain")).columns == ["path", "status"]
+    created = engine.run_command(
+        "jobs", "create", "plain", "SELECT path, status FROM clicks WHERE status = 200"
+    )
+    assert (created.returncode, created.stdout.split(";")[0]) == (0, "created job plain"), created.stderr
+    assert engine.wait_for(lambda client: client.ask("plain")).columns == ["path", "status"]
     altered = engine.run_command("jobs", "alter", "popular", "SET LIMIT 1")
     assert "its state is kept" in altered.stdout
-    assert engine.when(lambda client: (a := client.ask("popular")) and len(a.rows) == 1 and a)
+    assert engine.wait_for(lambda client: (a := client.ask("popular")) and len(a.rows) == 1 and a)
     refused = engine.run_command("jobs", "drop", "nobody")
     assert refused.returncode == 2
     assert "UNKNOWN_JOB" in refused.stderr
-    asked = engine.run_command("ask", "popular", "--json")
-    assert json.loads(asked.stdout)["rows"]
+    result = engine.run_command("ask", "popular", "--json")
+    assert json.loads(result.stdout)["rows"]
     assert engine.run_command("jobs", "pause", "errors").returncode == 0
 
     engine.kill()
     with pytest.raises(PenstockError), JobClient(engine.state) as client:
         client.ask("popular")
     again = engines()
-    epoch = again.when(lambda client: client.ask("plain")).epoch
-    later = again.when(lambda client: (a := client.ask("plain")) and a.epoch > epoch and a)
+    epoch = again.wait_for(lambda client: client.ask("plain")).epoch
+    later = again.wait_for(lambda client: (a := client.ask("plain")) and a.epoch > epoch and a)
     assert later.columns == ["path", "status"]
     with JobClient(again.state) as client:
         assert life(client, "errors") == "paused"

@@ -1,4 +1,4 @@
-"""A user's file is loaded as it is; what is wrong with it is told with the user's line."""
+"""A user's file is loaded as it is; an error in it is reported with the user's line."""
 
 from __future__ import annotations
 
@@ -34,60 +34,62 @@ def _forget_modules() -> Iterator[None]:
         del sys.modules[name]
 
 
-def written(directory: Path, text: str, name: str = "job.py") -> Path:
+def write_app(directory: Path, text: str, name: str = "job.py") -> Path:
     path = directory / name
     path.write_text(text)
     return path
 
 
-def refused(path: Path) -> UserError:
+def load_error(path: Path) -> UserError:
     with pytest.raises(UserError) as caught:
         load_app(path)
     return caught.value
 
 
 def test_the_one_app_of_a_file_is_found_under_any_name(tmp_path: Path) -> None:
-    assert load_app(written(tmp_path, APP + "mine = app\n")).name == "tiny"
+    assert load_app(write_app(tmp_path, APP + "mine = app\n")).name == "tiny"
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    assert refused(tmp_path / "none.py").condition == "APP_FILE_MISSING"
-    assert "directory" in refused(tmp_path).text()
+def test_a_missing_app_file_is_an_error(tmp_path: Path) -> None:
+    assert load_error(tmp_path / "none.py").condition == "APP_FILE_MISSING"
+    assert "directory" in load_error(tmp_path).text()
 
 
-def test_a_file_without_an_app_is_told_how_to_get_one(tmp_path: Path) -> None:
-    error = refused(written(tmp_path, "x = 1\n"))
+def test_the_error_for_a_file_without_an_app_shows_how_to_make_one(tmp_path: Path) -> None:
+    error = load_error(write_app(tmp_path, "x = 1\n"))
     assert error.condition == "NO_APP"
     assert "ps.app(" in error.text()
 
 
 def test_a_file_with_two_apps_is_refused_with_their_names(tmp_path: Path) -> None:
-    error = refused(written(tmp_path, APP + 'other = ps.app("b", ps.output("b", rows, ps.jsonl("b")))\n'))
+    error = load_error(
+        write_app(tmp_path, APP + 'other = ps.app("b", ps.output("b", rows, ps.jsonl("b")))\n')
+    )
     assert error.condition == "SEVERAL_APPS"
     assert "app, other" in error.text()
 
 
 def test_an_exception_while_loading_names_the_users_line(tmp_path: Path) -> None:
-    error = refused(written(tmp_path, "import json\n\njson.loads('{')\n"))
+    error = load_error(write_app(tmp_path, "import json\n\njson.loads('{')\n"))
     assert error.condition == "APP_NOT_LOADED"
     assert error.where == "job.py:3 `json.loads('{')`"
 
 
 def test_a_mistake_in_the_syntax_names_the_users_line(tmp_path: Path) -> None:
-    error = refused(written(tmp_path, "x = 1\ny = = 2\n"))
+    error = load_error(write_app(tmp_path, "x = 1\ny = = 2\n"))
     assert (error.where or "").startswith("job.py:2")
 
 
 def test_a_query_that_is_wrong_keeps_its_own_error(tmp_path: Path) -> None:
-    error = refused(written(tmp_path, APP.replace('"path"', '"pth"')))
+    error = load_error(write_app(tmp_path, APP.replace('"path"', '"pth"')))
     assert error.condition == "UNKNOWN_COLUMN"
     assert (error.where or "").startswith("job.py:4")
 
 
 def test_functions_of_the_file_and_of_modules_beside_it_travel_by_value(tmp_path: Path) -> None:
-    written(tmp_path, "def twice(frame):\n    return frame.vstack(frame)\n", "beside_it.py")
+    write_app(tmp_path, "def twice(frame):\n    return frame.vstack(frame)\n", "beside_it.py")
     text = APP.replace("import penstock as ps", "import penstock as ps\nimport beside_it")
-    load_app(written(tmp_path, text + "def mine(frame):\n    return beside_it.twice(frame)\n"))
+    load_app(write_app(tmp_path, text + "def mine(frame):\n    return beside_it.twice(frame)\n"))
     packed = cloudpickle.dumps(sys.modules["penstock_app_job"].mine)
     for name in ("penstock_app_job", "beside_it"):
         del sys.modules[name]
@@ -97,7 +99,7 @@ def test_functions_of_the_file_and_of_modules_beside_it_travel_by_value(tmp_path
 
 @pytest.mark.parametrize("function", ["mine", "lambda n: mine(n)", "beside_it.twice"])
 def test_functions_in_expressions_travel_by_value_too(function: str, tmp_path: Path) -> None:
-    written(tmp_path, "def twice(values):\n    return values * 2\n", "beside_it.py")
+    write_app(tmp_path, "def twice(values):\n    return values * 2\n", "beside_it.py")
     text = f"""
 import polars as pl
 import beside_it
@@ -105,7 +107,7 @@ def mine(values):
     return beside_it.twice(values)
 expr = pl.col("n").map_batches({function}, return_dtype=pl.Int64)
 """
-    load_app(written(tmp_path, APP + text))
+    load_app(write_app(tmp_path, APP + text))
     packed = cloudpickle.dumps(sys.modules["penstock_app_job"].expr)
     elsewhere = f"""
 import sys

@@ -14,16 +14,20 @@ SQL = """CREATE STREAM clicks FROM segments('x/clicks') FORMAT combined_log EVEN
 CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 1 MINUTE"""
 
 
-def test_settings_of_spark_are_taken_as_they_are_said() -> None:
+def test_spark_settings_are_passed_on_unchanged() -> None:
     assert as_spark_settings(None) == {}
-    given = ["spark.executor.memory=2g", "spark.a.b=x=y", "spark.executor.memory=3g", "spark.empty="]
-    assert as_spark_settings(given) == {"spark.executor.memory": "3g", "spark.a.b": "x=y", "spark.empty": ""}
+    options = ["spark.executor.memory=2g", "spark.a.b=x=y", "spark.executor.memory=3g", "spark.empty="]
+    assert as_spark_settings(options) == {
+        "spark.executor.memory": "3g",
+        "spark.a.b": "x=y",
+        "spark.empty": "",
+    }
 
 
 @pytest.mark.parametrize(
     "wrong", ["executor.memory=2g", "spark.ui.enabled", "spark.=1", "=1", "spark.master=local"]
 )
-def test_what_is_no_setting_of_sparks_is_refused(wrong: str) -> None:
+def test_a_setting_that_is_not_sparks_is_refused(wrong: str) -> None:
     with pytest.raises(UserError, match="BAD_OPTION"):
         as_spark_settings([wrong])
 

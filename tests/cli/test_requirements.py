@@ -1,4 +1,4 @@
-"""What a fresh checkout installs: every package that is said to be needed, in a version that fits."""
+"""A fresh checkout installs every declared package in a version that fits."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ def _locked() -> dict[str, str]:
     return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
 
 
-def _needed(*extras: str) -> list[Requirement]:
+def _declared(*extras: str) -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    said = [*project["dependencies"], *(one for e in extras for one in project["optional-dependencies"][e])]
-    return [Requirement(one) for one in said]
+    declared = [
+        *project["dependencies"],
+        *(one for e in extras for one in project["optional-dependencies"][e]),
+    ]
+    return [Requirement(one) for one in declared]
 
 
-def test_every_package_that_is_needed_is_locked_in_a_version_that_fits() -> None:
+def test_every_declared_package_is_locked_in_a_version_that_fits() -> None:
     locked = _locked()
-    for needed in _needed("dev"):
-        assert locked.get(canonicalize_name(needed.name), "none") in needed.specifier, needed
+    for requirement in _declared("dev"):
+        assert locked.get(canonicalize_name(requirement.name), "none") in requirement.specifier, requirement
 
 
-def test_every_package_that_the_engine_imports_is_said_to_be_needed() -> None:
-    needed = {canonicalize_name(one.name) for one in _needed("dev")}
-    found = set()
+def test_every_package_that_the_engine_imports_is_declared() -> None:
+    requirement = {canonicalize_name(one.name) for one in _declared("dev")}
+    imported = set()
     for layer in ("catalogue", "cli", "engine", "epoch", "spark", "replica", "state", "query", "server"):
         for file in (ROOT / "penstock" / layer).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Import):
-                    found |= {alias.name.partition(".")[0] for alias in node.names}
+                    imported |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module:
-                    found.add(node.module.partition(".")[0])
-    outside = found - sys.stdlib_module_names - {"penstock"}
+                    imported.add(node.module.partition(".")[0])
+    outside = imported - sys.stdlib_module_names - {"penstock"}
     assert "cloudpickle" in outside, "Polars needs it to send functions"
-    missing = {name for name in outside if canonicalize_name(MODULES.get(name, name)) not in needed}
+    missing = {name for name in outside if canonicalize_name(MODULES.get(name, name)) not in requirement}
     assert not missing

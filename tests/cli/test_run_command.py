@@ -43,7 +43,7 @@ app = ps.app("failing", ps.output("halves", clicks.map_batches(halve), ps.jsonl(
 
 
 class Penstock:
-    """A started command, in a process group of its own, as a terminal would have it."""
+    """A started command in a process group of its own, as in a terminal."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -56,10 +56,10 @@ class Penstock:
         )
 
     def interrupt(self) -> None:
-        """What Ctrl-C does: the signal goes to every process of the group."""
+        """Do what Ctrl-C does: send the signal to every process of the group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def ended(self, seconds: float = 300) -> tuple[int, str, str]:
+    def wait_for_end(self, seconds: float = 300) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=seconds)
         return self.process.returncode, out, err
 
@@ -79,8 +79,8 @@ def started(tmp_path: Path) -> Iterator[list[Penstock]]:
 def wait_for_results(directory: Path, process: Penstock, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not list(directory.glob("epoch-*.jsonl")):
-        assert process.process.poll() is None, process.ended()
-        assert time.monotonic() < deadline, "no result came"
+        assert process.process.poll() is None, process.wait_for_end()
+        assert time.monotonic() < deadline, "no result arrived"
         time.sleep(0.05)
 
 
@@ -89,14 +89,14 @@ def rows(directory: Path) -> list[dict[str, object]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_a_run_ends_cleanly_at_ctrl_c_and_the_next_one_goes_on_without_counting_twice(
+def test_a_run_ends_cleanly_at_ctrl_c_and_the_next_one_continues_without_counting_twice(
     tmp_path: Path, started: list[Penstock]
 ) -> None:
     (tmp_path / "job.py").write_text(COUNT)
     started.append(Penstock(tmp_path, "run", "job.py", "--master", "local[2]"))
     wait_for_results(tmp_path / "out", started[-1])
     started[-1].interrupt()
-    code, out, err = started[-1].ended()
+    code, out, err = started[-1].wait_for_end()
     assert (code, err) == (0, "")
     assert "counted stopped after" in out
     assert "starting Spark" in out
@@ -106,25 +106,25 @@ def test_a_run_ends_cleanly_at_ctrl_c_and_the_next_one_goes_on_without_counting_
     before = rows(tmp_path / "out")
 
     started.append(Penstock(tmp_path, "run", "job.py", "--master", "local[2]", "--drain"))
-    code, out, err = started[-1].ended()
+    code, out, err = started[-1].wait_for_end()
     assert (code, err) == (0, "")
     assert "counted ended after" in out
     assert f"{TOTAL:,} since the first start" in out
-    told = rows(tmp_path / "out")
-    assert told[: len(before)] == before
-    counts = [row["count"] for row in told]
+    results = rows(tmp_path / "out")
+    assert results[: len(before)] == before
+    counts = [row["count"] for row in results]
     assert counts == sorted(counts, key=lambda count: int(str(count)))
     assert counts[-1] == TOTAL
-    instants = [row["as_of"] for row in told]
+    instants = [row["as_of"] for row in results]
     assert len(set(instants)) == len(instants)
 
 
-def test_a_user_function_that_raises_is_told_with_its_line_and_the_span(
+def test_a_user_function_that_raises_is_reported_with_its_line_and_the_span(
     tmp_path: Path, started: list[Penstock]
 ) -> None:
     (tmp_path / "job.py").write_text(FAILING)
     started.append(Penstock(tmp_path, "run", "job.py", "--master", "local[2]", "--drain"))
-    code, _, err = started[-1].ended()
+    code, _, err = started[-1].wait_for_end()
     assert code == 2
     assert err.startswith("[USER_FUNCTION_FAILED] ZeroDivisionError")
     assert "job.py:5 `return frame.with_columns(half=1 // (frame.height - frame.height))`" in err

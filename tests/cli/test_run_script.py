@@ -1,4 +1,4 @@
-"""`./run test`: where the files of the tests are, and that nothing of them is left. Pytest is a script here."""
+"""`./run test` puts the files of the tests into memory and leaves none of them behind. Pytest is a stub script here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 SCRIPT = Path(__file__).resolve().parents[2] / "run"
-#: says where it would put files, and stays until it is let go
+#: prints where it would put files, and waits until its input ends
 PYTEST = """#!/bin/sh
 [ "$2" = pytest ] || exit 0
 echo "$TMPDIR" "$PENSTOCK_TEST_DISK"
@@ -44,11 +44,11 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def running(root: Path, **changed: str) -> Iterator[tuple[subprocess.Popen[str], Path, Path]]:
-    """The tests under way, and their directories in memory and on disk."""
+def running(root: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[str], Path, Path]]:
+    """Run the stub; yield its process and its directories in memory and on disk."""
     run = subprocess.Popen(
         [root / "run", "test"],
-        env=os.environ | {"TMPDIR": str(root)} | changed,
+        env=os.environ | {"TMPDIR": str(root)} | variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -75,7 +75,7 @@ def until(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def test_runs_at_once_have_directories_of_their_own_and_leave_nothing(root: Path) -> None:
+def test_concurrent_runs_have_directories_of_their_own_and_leave_nothing(root: Path) -> None:
     with running(root) as (first, one, _):
         with running(root) as (second, other, _):
             assert one != other
@@ -88,15 +88,15 @@ def test_runs_at_once_have_directories_of_their_own_and_leave_nothing(root: Path
     assert until(lambda: not one.exists())
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_runs_that_are_killed_leave_nothing(root: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_runs_that_are_killed_leave_nothing(root: Path, signal_number: signal.Signals) -> None:
     with running(root) as (run, memory, _):
-        run.send_signal(how)
-        assert run.wait(SECONDS) == -how, "what ends the script ends the tests"
+        run.send_signal(signal_number)
+        assert run.wait(SECONDS) == -signal_number, "what ends the script ends the tests"
     assert until(lambda: not memory.exists())
 
 
-def test_what_nobody_uses_any_more_is_removed(root: Path) -> None:
+def test_directories_of_ended_runs_are_removed(root: Path) -> None:
     left = Path("/dev/shm") / f"penstest.left-{os.getpid()}"
     with running(root) as (_, used, _):
         left.mkdir()
@@ -113,8 +113,8 @@ def test_the_disk_is_where_temporary_files_are_or_else_in_the_checkout(root: Pat
     on_disk = subprocess.run(["stat", "-f", "-c", "%T", root], capture_output=True, text=True).stdout.strip()
     with running(root) as (_, _, disk):
         assert disk == (inside if on_disk == "tmpfs" else root)
-    for place in ("/dev/shm", str(root / "none"), str(root / "run")):
+    for folder in ("/dev/shm", str(root / "none"), str(root / "run")):
         shutil.rmtree(inside, ignore_errors=True)
-        with running(root, TMPDIR=place) as (_, _, disk):
+        with running(root, TMPDIR=folder) as (_, _, disk):
             assert disk == inside
             assert inside.is_dir()

@@ -1,4 +1,4 @@
-"""What a pipe shows of a run: also that a long epoch is still under way."""
+"""A run reports into a pipe line by line, also that a long epoch is still under way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.cli.run_view import LineView, ScreenView, view_for
 
 
 class Engine:
-    """Executes epoch 3, and counts how often somebody looks at what it does."""
+    """Executes epoch 3 and counts how often its progress is read."""
 
     def __init__(self) -> None:
         self.looks, self.last_epoch = 0, 2
@@ -35,10 +35,10 @@ def test_an_epoch_that_takes_long_is_reported_while_it_lasts(monkeypatch: pytest
         _until(lambda: out.getvalue().count("epoch 3 has been under way for") >= 2)
         engine.last_epoch = 3
         looks = engine.looks
-        _until(lambda: engine.looks >= looks + 2)  # what it saw before was printed
+        _until(lambda: engine.looks >= looks + 2)  # what the view saw before was printed
         output = out.getvalue()
         _until(lambda: engine.looks >= looks + 30)
-        assert out.getvalue() == output, "it has ended"
+        assert out.getvalue() == output, "the epoch has ended"
     assert output.splitlines()[0].endswith("ready")
 
 
@@ -52,8 +52,8 @@ def test_only_a_terminal_with_cursor_movement_gets_the_live_screen(
     assert type(view_for(engine, Console(file=io.StringIO(), force_terminal=True), None)) is kind
 
 
-def _until(done: Any) -> None:
+def _until(condition: Any) -> None:
     deadline = time.monotonic() + 20
-    while not done():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

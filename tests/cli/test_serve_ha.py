@@ -1,6 +1,6 @@
-"""`penstock serve --ha`: a unit's engines and its service killed in turn, while events are pushed and results followed.
+"""`penstock serve --ha`: its engines and its service are killed in turn, with events pushed and a subscription open.
 
-The engines run without Spark (`--master inline`); everything else is as it is.
+The engines run without Spark (`--master inline`); everything else is real.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.cli.commands import main
 from penstock.client import connect
 from penstock.errors import PenstockError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
-from tests.cli.served_unit import WAIT, Feeder, Listener, Site, alive, event
+from tests.cli.kit import run_command
+from tests.cli.served_unit import WAIT, Feeder, Listener, Site, event, is_alive
 
 STREAM = """CREATE STREAM clicks FROM segments('{folder}/clicks') FORMAT json(at TIMESTAMP, n BIGINT)
     EVENT TIME at LATENESS 1 HOUR"""
@@ -41,14 +41,14 @@ Start = Callable[..., Site]
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Start]:
-    made: list[Site] = []
+    sites: list[Site] = []
 
-    def make(*arguments: str) -> Site:
-        made.append(Site(tmp_path, *arguments))
-        return made[-1]
+    def start_site(*arguments: str) -> Site:
+        sites.append(Site(tmp_path, *arguments))
+        return sites[-1]
 
-    yield make
-    for one in made:
+    yield start_site
+    for one in sites:
         one.close()
 
 
@@ -58,95 +58,97 @@ def site(tmp_path: Path) -> Iterator[Start]:
     [("passive-hot", "ready"), ("active-replication", "following")],
     ids=["hot", "active"],
 )
-def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_service(
+def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
     scheme: str, ready: str, site: Start, tmp_path: Path
 ) -> None:
     unit = site("--empty", "--files", str(tmp_path), "--coordination", "store", "--scheme", scheme)
     service = unit.start()
     with connect(unit.url, timeout_seconds=WAIT) as client:
 
-        def phase(wanted: str) -> Callable[[], bool]:
-            def found() -> bool:
+        def phase(expected: str) -> Callable[[], bool]:
+            def has_phase() -> bool:
                 assert service.poll() is None
                 with suppress(PenstockError):
-                    return client.status().phase == wanted
+                    return client.status().phase == expected
                 return False
 
-            return found
+            return has_phase
 
-        unit.when(phase("starting engines"))
+        unit.wait_for(phase("starting engines"))
         client.sql(STREAM.format(folder=tmp_path))
         assert client.create("seen", "SELECT n FROM clicks").says.startswith("created job seen")
         listener = Listener(unit.url, "seen")
         feeder = Feeder(lambda n: client.push("clicks", [event(n)]) and None)
-        unit.when(lambda: len(listener.results) >= 3)
-        unit.when(lambda: unit.settled(ready))
+        unit.wait_for(lambda: len(listener.results) >= 3)
+        unit.wait_for(lambda: unit.find_ready_engines(ready))
         first = unit.record().leader
         assert first is not None
 
-        # the primary is killed, and the job altered meanwhile
+        # the leader is killed, and the job altered meanwhile
         unit.kill(first)
         assert client.alter("seen", where="n % 2 = 0").state == "kept"
-        unit.when(lambda: unit.record().leader not in (None, first))
-        behind = feeder.given
-        unit.when(lambda: max(listener.numbers()) > behind)
+        unit.wait_for(lambda: unit.record().leader not in (None, first))
+        pushed = feeder.count
+        unit.wait_for(lambda: max(listener.numbers()) > pushed)
         assert [job.query for job in client.jobs()] == [client.job("seen").query]
         assert "n % 2 = 0" in client.job("seen").query
 
-        # nobody is left to lead: commands are taken all the same
-        unit.when(lambda: unit.settled(ready))
+        # no engine is left to lead: commands are accepted all the same
+        unit.wait_for(lambda: unit.find_ready_engines(ready))
         other = unit.command(
             "coordinator", "--empty", "--state", "state", "--coordination", "store", "--name", "other"
         )
         unit.kill(*unit.members())
-        unit.when(phase("no primary"))
+        unit.wait_for(phase("no primary"))
         assert [one.name for one in client.sql("PAUSE JOB seen; RESUME JOB seen")] == ["seen", "seen"]
         assert client.create("more", "SELECT n FROM clicks").says.startswith("created job more")
         everything = Listener(unit.url, "more")
         assert client.ask("seen").columns == ["n"]
-        behind = feeder.given
-        unit.when(lambda: everything.numbers() and max(everything.numbers()) > behind)
+        pushed = feeder.count
+        unit.wait_for(lambda: everything.numbers() and max(everything.numbers()) > pushed)
 
-        # the service is killed; the engines go on, and another coordinator takes commands
-        before = unit.when(lambda: unit.settled(ready))
-        url = unit.when(lambda: [one for one in unit.logged("listening") if one["url"] != unit.url])[0]["url"]
-        unit.when(lambda: len(httpx.get(f"{url}/coordinators").json()) == 2)
+        # the service is killed; the engines continue, and another coordinator accepts commands
+        before = unit.wait_for(lambda: unit.find_ready_engines(ready))
+        url = unit.wait_for(lambda: [one for one in unit.logged("listening") if one["url"] != unit.url])[0][
+            "url"
+        ]
+        unit.wait_for(lambda: len(httpx.get(f"{url}/coordinators").json()) == 2)
         service.kill()
         service.wait()
-        said = httpx.post(f"{url}/sql", json={"sql": "ALTER JOB more SET WHERE n % 3 = 0"}, timeout=60)
-        assert said.status_code == 200, said.text
+        response = httpx.post(f"{url}/sql", json={"sql": "ALTER JOB more SET WHERE n % 3 = 0"}, timeout=60)
+        assert response.status_code == 200, response.text
         assert httpx.get(f"{url}/jobs/seen/answer").json()["rows"]
         service = unit.start()
-        unit.when(phase("running"))
-        behind = feeder.given
-        unit.when(lambda: max(listener.numbers()) > behind and max(everything.numbers()) > behind)
+        unit.wait_for(phase("running"))
+        pushed = feeder.count
+        unit.wait_for(lambda: max(listener.numbers()) > pushed and max(everything.numbers()) > pushed)
         assert unit.members().keys() == before.keys(), "it found the engines that were up"
         assert "n % 3 = 0" in client.job("more").query
 
-        given = feeder.stop()
-        unit.when(lambda: max(listener.numbers()) >= given - 2 and max(everything.numbers()) >= given - 3)
+        count = feeder.stop()
+        unit.wait_for(lambda: max(listener.numbers()) >= count - 2 and max(everything.numbers()) >= count - 3)
         numbers = listener.numbers()
         odd = [n for n in numbers if n % 2]
         assert numbers == sorted(set(numbers)), "each once, in order"
         assert odd == list(range(1, len(odd) * 2, 2)), "the alteration holds from an epoch on"
-        assert len(odd) < given / 2
-        assert [n for n in numbers if n % 2 == 0] == list(range(0, given, 2)), "none is lost"
-        later = everything.numbers()
-        change = next(i for i, n in enumerate(later) if n + 1 not in later)
-        assert later[: change + 1] == list(range(later[0], later[0] + change + 1))
-        last = later[change]
-        assert later[change + 1 :] == [n for n in range(last + 1, given) if n % 3 == 0]
-        kept = {one.epoch: one.dicts() for one in client.results("seen")}
-        assert [(one.epoch, one.dicts()) for one in listener.results] == sorted(kept.items())
+        assert len(odd) < count / 2
+        assert [n for n in numbers if n % 2 == 0] == list(range(0, count, 2)), "none is lost"
+        more_numbers = everything.numbers()
+        change = next(i for i, n in enumerate(more_numbers) if n + 1 not in more_numbers)
+        assert more_numbers[: change + 1] == list(range(more_numbers[0], more_numbers[0] + change + 1))
+        last = more_numbers[change]
+        assert more_numbers[change + 1 :] == [n for n in range(last + 1, count) if n % 3 == 0]
+        results_by_epoch = {one.epoch: one.dicts() for one in client.results("seen")}
+        assert [(one.epoch, one.dicts()) for one in listener.results] == sorted(results_by_epoch.items())
 
-        unit.when(lambda: client.status().events > 0 and client.status().backlog == {"clicks": 0})
+        unit.wait_for(lambda: client.status().events > 0 and client.status().backlog == {"clicks": 0})
         status = client.status()
         assert status.epoch >= listener.results[-1].epoch
         assert status.last_epoch_seconds is not None
         assert sum(one.events for one in client.epochs()) == status.events
         assert "penstock_events_total" in client.metrics()
-        # the service looks at its engine now and then, and who leads may have changed since
-        unit.when(lambda: client.engine().pid == unit.members()[unit.record().leader or ""].pid)
+        # the service polls its engine, and the leader may have changed since
+        unit.wait_for(lambda: client.engine().pid == unit.members()[unit.record().leader or ""].pid)
         recovery = client.recovery()
         assert recovery.scheme == scheme
         assert recovery.unit is not None
@@ -157,12 +159,12 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
             assert httpx.get(f"{unit.url}{page}").status_code == 200
 
         pids = {member.pid for member in unit.members().values()}
-        unit.when(unit.coordinated_again)
+        unit.wait_for(unit.is_coordinated_again)
         service.terminate()
         assert service.wait(60) == 0
         assert other.poll() is None, "it waits for the unit to be back"
     assert not unit.members()
-    unit.when(lambda: not any(map(alive, pids)))
+    unit.wait_for(lambda: not any(map(is_alive, pids)))
     assert unit.logged("ended")[-1]["recoveries"] == 2
 
 
@@ -175,7 +177,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
     ],
     ids=["follows", "in-memory"],
 )
-def test_what_an_app_tells_is_served_whoever_leads(
+def test_results_of_an_app_are_served_whichever_engine_leads(
     site: Start, tmp_path: Path, options: list[str], ready: str
 ) -> None:
     (tmp_path / "app.py").write_text(APP)
@@ -190,24 +192,24 @@ def test_what_an_app_tells_is_served_whoever_leads(
     service, feeder = unit.start(), Feeder(append)
     with connect(unit.url, timeout_seconds=WAIT) as client:
         listener = Listener(unit.url, "seen")
-        unit.when(lambda: len(listener.results) >= 3)
-        unit.when(lambda: unit.settled(ready))
+        unit.wait_for(lambda: len(listener.results) >= 3)
+        unit.wait_for(lambda: unit.find_ready_engines(ready))
         first = unit.record().leader or ""
         unit.kill(first)
-        unit.when(lambda: unit.record().leader not in (None, first))
-        behind = feeder.given
-        unit.when(lambda: max(listener.numbers()) > behind)
+        unit.wait_for(lambda: unit.record().leader not in (None, first))
+        pushed = feeder.count
+        unit.wait_for(lambda: max(listener.numbers()) > pushed)
         service.kill()
         service.wait()
-        behind, service = feeder.given, unit.start()
-        unit.when(lambda: max(listener.numbers()) > behind)
-        unit.when(lambda: client.status().events > 0 and client.engine().measured)
-        given = feeder.stop()
+        pushed, service = feeder.count, unit.start()
+        unit.wait_for(lambda: max(listener.numbers()) > pushed)
+        unit.wait_for(lambda: client.status().events > 0 and client.engine().measured)
+        count = feeder.stop()
         file.close()
-        unit.when(lambda: max(listener.numbers()) >= given - 1)
-        assert listener.numbers() == list(range(given)), "each once, in order"
-        told = [(one.epoch, one.dicts()) for one in client.results("seen")]
-        assert [(one.epoch, one.dicts()) for one in listener.results] == told
+        unit.wait_for(lambda: max(listener.numbers()) >= count - 1)
+        assert listener.numbers() == list(range(count)), "each once, in order"
+        results = [(one.epoch, one.dicts()) for one in client.results("seen")]
+        assert [(one.epoch, one.dicts()) for one in listener.results] == results
         delivered = [
             json.loads(line)["n"]
             for path in sorted((tmp_path / "out").glob("epoch-*.jsonl"))
@@ -216,18 +218,11 @@ def test_what_an_app_tells_is_served_whoever_leads(
         assert delivered == listener.numbers(), "and so is what the sink has"
         assert client.recovery().scheme == options[1]
         client.sql("PAUSE JOB seen")
-        unit.when(lambda: client.job("seen").life == "paused")
-        unit.when(unit.coordinated_again)
+        unit.wait_for(lambda: client.job("seen").life == "paused")
+        unit.wait_for(unit.is_coordinated_again)
         service.send_signal(signal.SIGINT)
         assert service.wait(60) == 0
     assert not unit.members()
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
-    with pytest.raises(SystemExit) as left:
-        main(arguments)
-    told = capsys.readouterr()
-    return left.value.code, told.out + told.err
 
 
 @pytest.mark.parametrize(
@@ -245,7 +240,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, s
         (["bad.sql", "--ha"], "UNKNOWN_STREAM"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_options_are_refused(
     options: list[str],
     condition: str,
     tmp_path: Path,
@@ -256,7 +251,7 @@ def test_what_makes_no_sense_is_refused(
     Path("jobs.sql").write_text("")
     Path("bad.sql").write_text("CREATE JOB j AS SELECT n FROM nowhere")
     listen = [] if "--listen" in options else ["--listen", "127.0.0.1:0"]
-    code, text = said(capsys, "serve", *options, *listen, "--state", "state", "--no-ui")
+    code, text = run_command(capsys, "serve", *options, *listen, "--state", "state", "--no-ui")
     assert code == 2
     assert f"[{condition}]" in text
     assert not list(Path().glob("state/ha/logs/*")), "no engine was started"
@@ -274,7 +269,7 @@ def test_engines_that_keep_no_results_are_not_served(
     unit.create_record(UnitRecord(Scheme.passive_cold, str(root)))
     session = unit.store.start_session(60)
     unit.join(session, "e1", Member(os.getpid(), socket.gethostname(), "passive", since=time.time()))
-    code, text = said(
+    code, text = run_command(
         capsys, "serve", "app.py", "--ha", "--state", "state", "--listen", "127.0.0.1:0", "--no-ui"
     )
     assert code == 2

@@ -1,5 +1,5 @@
-"""`penstock serve --ha` with engines on Spark: the primary is killed while statements, answers and a subscription go
-on."""
+"""`penstock serve --ha` with engines on Spark: the leader is killed while statements, requests and a subscription
+continue."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def event(n: int) -> dict[str, Any]:
     return {"at": (datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=n)).isoformat(), "n": n}
 
 
-class Asker:
-    """Asks for a job's latest answer, again and again, on a thread."""
+class Poller:
+    """Requests a job's latest result repeatedly on a thread."""
 
     def __init__(self, url: str) -> None:
         self._url, self._stop = url, threading.Event()
-        self.answers: list[int] = []
+        self.epochs: list[int] = []
         self.longest = 0.0
         self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         try:
             while not self._stop.wait(0.1):
-                began = time.monotonic()
-                told = httpx.get(self._url, timeout=LONG).raise_for_status().json()
-                self.longest = max(self.longest, time.monotonic() - began)
-                self.answers.append(told["epoch"])
+                started = time.monotonic()
+                result = httpx.get(self._url, timeout=LONG).raise_for_status().json()
+                self.longest = max(self.longest, time.monotonic() - started)
+                self.epochs.append(result["epoch"])
         except Exception as error:
             self.error = error
 
@@ -61,7 +61,7 @@ def rows(listener: Listener) -> list[dict[str, Any]]:
     return [row for one in list(listener.results) for row in one.dicts()]
 
 
-def test_a_killed_primary_on_spark_costs_the_clients_of_a_served_unit_nothing(tmp_path: Path) -> None:
+def test_a_killed_leader_on_spark_costs_the_clients_of_a_served_unit_nothing(tmp_path: Path) -> None:
     scheme = ("--scheme", "active-standby")
     unit = Site(
         tmp_path, "--empty", "--files", str(tmp_path), *scheme, master="local[1]", lease="6s", wait=LONG
@@ -70,53 +70,55 @@ def test_a_killed_primary_on_spark_costs_the_clients_of_a_served_unit_nothing(tm
     try:
         with connect(unit.url, timeout_seconds=LONG) as client:
 
-            def open_for_statements() -> bool:
+            def accepts_statements() -> bool:
                 assert service.poll() is None
                 with suppress(PenstockError):
                     return client.status().phase in ("starting engines", "running")
                 return False
 
-            unit.when(open_for_statements)
+            unit.wait_for(accepts_statements)
             client.sql(STREAM.format(folder=tmp_path))
             client.create("seen", "SELECT n FROM clicks")
             client.create("sums", "SELECT COUNT(*) AS c, SUM(n) AS s FROM clicks WINDOWING 10 SECONDS")
             listener, sums = Listener(unit.url, "seen"), Listener(unit.url, "sums")
             feeder = Feeder(lambda n: client.push("clicks", [event(n)]) and None)
-            unit.when(lambda: len(listener.results) >= 3)
-            asker = Asker(f"{unit.url}/jobs/seen/answer")
-            unit.when(lambda: unit.settled("following"))
+            unit.wait_for(lambda: len(listener.results) >= 3)
+            poller = Poller(f"{unit.url}/jobs/seen/answer")
+            unit.wait_for(lambda: unit.find_ready_engines("following"))
             first = unit.record().leader or ""
             unit.kill(first)
-            client.alter("seen", where="n % 2 = 0")  # most likely nobody leads: it is taken all the same
-            unit.when(lambda: unit.record().leader not in (None, first))
+            client.alter("seen", where="n % 2 = 0")  # accepted also while no engine leads
+            unit.wait_for(lambda: unit.record().leader not in (None, first))
             client.create("more", "SELECT n FROM clicks")
             more = Listener(unit.url, "more")
-            behind = feeder.given
-            unit.when(lambda: more.numbers() and max(more.numbers()) > behind)
-            given = feeder.stop()
-            unit.when(lambda: max(listener.numbers()) >= given - 2 and max(more.numbers()) >= given - 1)
-            asker.stop()
-            numbers, later = listener.numbers(), more.numbers()
+            pushed = feeder.count
+            unit.wait_for(lambda: more.numbers() and max(more.numbers()) > pushed)
+            count = feeder.stop()
+            unit.wait_for(lambda: max(listener.numbers()) >= count - 2 and max(more.numbers()) >= count - 1)
+            poller.stop()
+            numbers, more_numbers = listener.numbers(), more.numbers()
             odd = [n for n in numbers if n % 2]
             assert numbers == sorted(set(numbers)), "each once, in order"
-            assert [n for n in numbers if n % 2 == 0] == list(range(0, given, 2)), "none is lost"
+            assert [n for n in numbers if n % 2 == 0] == list(range(0, count, 2)), "none is lost"
             assert odd == list(range(1, 2 * len(odd), 2)), "the alteration holds from an epoch on"
-            assert len(odd) < given // 2
-            assert later == list(range(later[0], given)), "and the new job has all from an epoch on"
-            unit.when(lambda: len(rows(sums)) >= (given - 2) // 10)
-            starts = range(0, (given - 2) // 10 * 10, 10)
-            wanted = [{"c": 10, "s": sum(range(start, start + 10))} for start in starts]
-            assert rows(sums) == wanted, "the follower had the state"
+            assert len(odd) < count // 2
+            assert more_numbers == list(range(more_numbers[0], count)), (
+                "and the new job has all from an epoch on"
+            )
+            unit.wait_for(lambda: len(rows(sums)) >= (count - 2) // 10)
+            starts = range(0, (count - 2) // 10 * 10, 10)
+            expected = [{"c": 10, "s": sum(range(start, start + 10))} for start in starts]
+            assert rows(sums) == expected, "the follower had the state"
             assert [(one.epoch, one.dicts()) for one in client.results("seen")] == [
                 (one.epoch, one.dicts()) for one in listener.results
             ]
-            assert asker.answers == sorted(asker.answers)
-            assert asker.answers, "answers went on"
-            assert asker.longest < 5.0
+            assert poller.epochs == sorted(poller.epochs)
+            assert poller.epochs, "requests were answered"
+            assert poller.longest < 5.0
             recovery = unit.record().recoveries[-1]
             assert recovery.lost == first
             assert recovery.outcome == {}
-    finally:  # a third engine is starting, and nobody waits for it
+    finally:  # a third engine is starting, and the test does not wait for it
         service.kill()
         with suppress(PenstockError):
             unit.kill(*unit.members())

@@ -1,4 +1,4 @@
-"""What a running engine says of itself, and how it is shown; and the sizes a sample suggests."""
+"""The status of a running engine and how it is shown, and the sizes that a sample suggests."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ from tests.cluster import driven, query
 
 
 @pytest.mark.spark
-def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_engine_reports_the_work_of_its_stages(spark: SparkSession, tmp_path: Path) -> None:
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path), spark)
     result: list[EngineStatus] = []
     metrics: list[str] = []
 
     def watch(report: EpochReport) -> None:
         if report.epoch == 4:
-            engine.meter.measure(engine.workers(), ["driver"])  # a period begins with the one before
+            engine.meter.measure(
+                engine.workers(), ["driver"]
+            )  # a measurement period starts where the one before ended
         if report.epoch == 8:
             engine.meter._since -= 1.0
             result.append(request_status(tmp_path / "state"))
@@ -70,9 +72,9 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     assert period.processing_rate > 0
     assert "penstock_events_total " in metrics[0]
     assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
-    shown = at_width(140, found)
-    assert "driven" in shown
-    assert all(name in shown for name in engine.plan.stages)
+    screen = at_width(140, found)
+    assert "driven" in screen
+    assert all(name in screen for name in engine.plan.stages)
     with pytest.raises(ExternalError) as gone:
         request_status(tmp_path / "state")
     assert gone.value.condition == "ENGINE_NOT_RUNNING"
@@ -112,10 +114,10 @@ def test_decisions_are_shown_with_their_reasons() -> None:
         deaths=["executor 3 failed 4 s ago; its buckets moved to others"],
         decisions=[DecisionStatus(Entry(0, 5.0, decision, Outcome.helped, 9.0, "backlog 0 s"), 75.2)],
     )
-    shown = at_width(120, replace(STARTED, measured=None, elastic=elastic))
-    assert "under way: 2 more executors: waits for executor 2 of 2, requested 12 s ago" in shown
-    assert "executor 3 failed 4 s ago" in shown
-    assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in shown
+    screen = at_width(120, replace(STARTED, measured=None, elastic=elastic))
+    assert "under way: 2 more executors: waits for executor 2 of 2, requested 12 s ago" in screen
+    assert "executor 3 failed 4 s ago" in screen
+    assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in screen
 
 
 def at_width(width: int, status: EngineStatus) -> str:
@@ -160,54 +162,54 @@ STARTED = EngineStatus(
 IDLE = ElasticStatus("", [], [], [], [], [], {})
 
 
-def test_in_eighty_columns_nothing_is_left_out() -> None:
-    shown = at_width(80, STARTED)
-    assert "…" not in shown
-    assert max(len(line) for line in shown.splitlines()) <= 80
-    assert all(word in shown for word in ("clicks", "path", "country"))
-    assert shown.count("1,234,567") == 2
-    assert "7,000 events/s arrive, 6,000 are executed" in shown
-    assert all(title in shown for title in ("used", "rows/s", "imbalance", "sent/s", "state", "buckets"))
+def test_eighty_columns_show_everything() -> None:
+    screen = at_width(80, STARTED)
+    assert "…" not in screen
+    assert max(len(line) for line in screen.splitlines()) <= 80
+    assert all(word in screen for word in ("clicks", "path", "country"))
+    assert screen.count("1,234,567") == 2
+    assert "7,000 events/s arrive, 6,000 are executed" in screen
+    assert all(title in screen for title in ("used", "rows/s", "imbalance", "sent/s", "state", "buckets"))
 
 
-def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
+def test_unknown_measurements_are_not_shown_as_numbers() -> None:
     executors = {**MEASURED.executors, "3": ExecutorStatus(1, None, 0.0)}
     measured = replace(MEASURED, backlog_seconds=None, executors=executors)
     elastic = replace(IDLE, rehearsing=["3"], leaving=["0"])
-    shown = at_width(80, replace(STARTED, measured=measured, elastic=elastic))
-    assert "no epoch yet" in shown
-    assert "epoch -1" not in shown
-    assert "not known yet" in shown
-    (row,) = [line.split() for line in shown.splitlines() if line.startswith("3 ")]
+    screen = at_width(80, replace(STARTED, measured=measured, elastic=elastic))
+    assert "no epoch yet" in screen
+    assert "epoch -1" not in screen
+    assert "not known yet" in screen
+    (row,) = [line.split() for line in screen.splitlines() if line.startswith("3 ")]
     assert row == ["3", "1", "–", "–", "rehearses"]
-    assert "leaves" in shown
-    assert "no decisions so far" in shown
+    assert "leaves" in screen
+    assert "no decisions so far" in screen
 
 
-def test_measurements_that_are_old_are_told_to_be() -> None:
+def test_old_measurements_are_shown_with_their_age() -> None:
     assert "ago" not in at_width(80, STARTED)
     assert "measured 25.0 s ago" in at_width(
         120, replace(STARTED, measured=replace(MEASURED, measured_seconds_ago=25.0))
     )
 
 
-def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:
+def test_status_without_an_engine_is_an_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["status", "--state", str(tmp_path)])
     assert isinstance(result.exception, ExternalError)
     assert result.exception.condition == "ENGINE_NOT_RUNNING"
 
 
-def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:
+def test_a_local_master_cannot_scale(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         executor_settings("local[*]", None, ["on"], None)
     assert refused.value.condition == "NOT_A_CLUSTER"
     assert executor_settings("local[*]", None, None, None) == {}
-    for begun in (1, 5):
+    for executors in (1, 5):
         with pytest.raises(UserError, match="is not between least_executors=2 and most_executors=4"):
-            executor_settings("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
-    given = executor_settings("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
-    assert given["executors"] == 2
-    assert given["elastic"].most_executors == 4
+            executor_settings("spark://h:1", executors, ["least_executors=2,most_executors=4"], None)
+    settings = executor_settings("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
+    assert settings["executors"] == 2
+    assert settings["elastic"].most_executors == 4
 
 
 MANAGER = """
@@ -220,16 +222,16 @@ class Mine:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "message"),
     [
         ("", "has 0 managers"),
         (MANAGER + MANAGER.replace("Mine", "Other"), "has 2"),
         ("1/0", "ZeroDivision"),
     ],
 )
-def test_a_file_without_one_manager_is_refused(text: str, what: str, tmp_path: Path) -> None:
+def test_a_file_without_one_manager_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(text)
-    with pytest.raises(UserError, match=what) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         load_manager(tmp_path / "m.py")
     assert refused.value.condition == "NO_MANAGER"
 
@@ -240,7 +242,7 @@ def test_a_manager_of_ones_own_is_loaded(tmp_path: Path) -> None:
     assert decision.reason == "because"
 
 
-def test_jobs_have_no_plan_for_a_load(tmp_path: Path) -> None:
+def test_the_plan_command_refuses_jobs(tmp_path: Path) -> None:
     (tmp_path / "jobs.sql").write_text("CREATE STREAM s FROM files('x') FORMAT combined_log EVENT TIME time")
     result = CliRunner().invoke(cli, ["plan", str(tmp_path / "jobs.sql")])
     assert isinstance(result.exception, UserError)
@@ -257,7 +259,7 @@ app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps
 """
 
 
-def test_a_sample_tells_what_an_epoch_costs_and_what_an_event(tmp_path: Path) -> None:
+def test_a_sample_measures_the_cost_of_an_epoch_and_of_an_event(tmp_path: Path) -> None:
     live = APP.replace("total=20_000, live=False", "rate=2_000").replace("NEVER", str(tmp_path / "never"))
     (tmp_path / "app.py").write_text(live)
     result = CliRunner().invoke(

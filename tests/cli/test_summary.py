@@ -1,4 +1,4 @@
-"""A run that could use nothing of what it read does not look like one that went well."""
+"""A run warns at its end if it could use none of the records that it read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing.inline import run_inline
 from tests.regressions.harness import ev, stream
 
 
-def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> RunSummary:
+def run_summary(rows: list[dict[str, Any]], state: Path, **options: Any) -> RunSummary:
     reports = run_inline(ps.app("t", ps.output("o", stream(rows, "clicks", **options))), state)
     return RunSummary(
         events=sum(one.events for one in reports),
@@ -25,26 +25,26 @@ def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> RunSummary
     )
 
 
-def test_all_dead(tmp_path: Path) -> None:
-    text = warning(ended([ev(0, n="many"), ev(1, n="more")], tmp_path), tmp_path)
+def test_a_run_of_dead_letters_alone_warns(tmp_path: Path) -> None:
+    text = warning(run_summary([ev(0, n="many"), ev(1, n="more")], tmp_path), tmp_path)
     assert text is not None
     assert (
         "WARNING: none of the records read could be used: 2 dead; the first: clicks: column n: 'many'" in text
     )
 
 
-def test_all_late(tmp_path: Path) -> None:
-    text = warning(ended([ev(4e9, n=1)], tmp_path), tmp_path)
+def test_a_run_of_late_events_alone_warns(tmp_path: Path) -> None:
+    text = warning(run_summary([ev(4e9, n=1)], tmp_path), tmp_path)
     assert text is not None
     assert "1 late; the first: clicks: dated too far ahead" in text
 
 
-def test_some_are_good(tmp_path: Path) -> None:
-    assert warning(ended([ev(0, n="many"), ev(1, n=2)], tmp_path), tmp_path) is None
+def test_a_run_with_usable_records_does_not_warn(tmp_path: Path) -> None:
+    assert warning(run_summary([ev(0, n="many"), ev(1, n=2)], tmp_path), tmp_path) is None
     assert warning(RunSummary(), tmp_path) is None
 
 
-def test_nothing_is_known_of_the_reason(tmp_path: Path) -> None:
+def test_a_run_warns_also_without_a_known_reason(tmp_path: Path) -> None:
     assert warning(RunSummary(bad=3), tmp_path) == "WARNING: none of the records read could be used: 3 dead"
 
 
@@ -78,7 +78,7 @@ def test_many_sinks_are_counted() -> None:
     assert lines(200) == [("results", "in 400 sinks of 200 outputs")]
 
 
-def test_jobs_that_failed_are_told_at_a_start() -> None:
+def test_failed_jobs_are_listed_at_a_start() -> None:
     catalogue = Catalogue()
     assert failed_jobs(catalogue) == ""
     for number in range(8):

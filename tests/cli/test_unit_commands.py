@@ -1,4 +1,4 @@
-"""What the commands of a unit refuse, and what they show of one whose engines are gone."""
+"""The commands of a unit: what they refuse, and what they show of a unit whose engines are down."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.commands import main
 from penstock.cli.unit import open_unit
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Recovery, Unit, UnitRecord, unit_name
 from penstock.ha.unit_controller import UnitController, settings_of
+from tests.cli.kit import run_command
 from tests.metrics.text import parse
 
 APP = """
@@ -23,21 +23,14 @@ app = ps.app("few", ps.output("all", clicks.select("path"), ps.jsonl("out")))
 """
 
 
-def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
-    with pytest.raises(SystemExit) as left:
-        main(arguments)
-    output = capsys.readouterr()
-    return left.value.code, output.out + output.err
-
-
 @pytest.fixture
 def unit(tmp_path: Path) -> Unit:
     root = tmp_path / "state"
-    made = Unit.create(
+    new_unit = Unit.create(
         root, Launch(unit_name("a b", root), str(tmp_path / "store"), "app.sql", str(tmp_path))
     )
-    made.create_record(UnitRecord(Scheme.passive_cold, str(root)))
-    return made
+    new_unit.create_record(UnitRecord(Scheme.passive_cold, str(root)))
+    return new_unit
 
 
 def test_options_of_a_unit_need_a_unit(
@@ -53,7 +46,7 @@ def test_options_of_a_unit_need_a_unit(
     assert "[NO_UNIT]" in text
 
 
-def test_jobs_may_have_any_scheme_and_begin_as_others_do(
+def test_jobs_may_have_any_scheme_and_start_with_the_same_default(
     unit: Unit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for scheme in Scheme:
@@ -87,7 +80,7 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     code, text = run_command(capsys, "ha", "status", "--state", str(unit.root), "--json")
     output = json.loads(text)
     assert code == 0
-    assert output["leader"] is None, "it is not up"
+    assert output["leader"] is None, "the engine is not up"
     assert output["phase"] == "down"
     assert output["recoveries"][0]["first_result_after"] == 3.5
     code, text = run_command(capsys, "ha", "switch", "passive-hot", "--state", str(unit.root))
@@ -108,20 +101,20 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     session.close()
 
 
-def test_a_failure_that_nobody_saw_is_measured_from_the_last_result(
+def test_an_unnoticed_failure_is_measured_from_the_last_result(
     unit: Unit, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A primary that hangs does not end: its lease does, and whoever takes that is faster than who would notice."""
-    hung = Recovery("e1", "e2", 2, "deployed", lease_at=12.0, last_result_at=9.0, first_result_at=13.5)
-    unit.change(lambda now: UnitRecord(Scheme.deployed, now.directory, recoveries=(hung,), generation=2))
-    assert (hung.detected_after, hung.first_result_after) == (3.0, 4.5)
+    """A leader that hangs does not end, but its lease does; the next leader takes it before the failure is noticed."""
+    hanging = Recovery("e1", "e2", 2, "deployed", lease_at=12.0, last_result_at=9.0, first_result_at=13.5)
+    unit.change(lambda now: UnitRecord(Scheme.deployed, now.directory, recoveries=(hanging,), generation=2))
+    assert (hanging.detected_after, hanging.first_result_after) == (3.0, 4.5)
     text = run_command(capsys, "ha", "status", "--state", str(unit.root))[1]
     assert "at most 3.00 s" in text
     assert "at most 4.50 s" in text
 
 
 def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
-    full = UnitRecord(
+    record = UnitRecord(
         Scheme.active_standby,
         "d",
         pending={"e1": ("passive", 1.0)},
@@ -131,7 +124,7 @@ def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
         recoveries=(Recovery("e0", "e1", 1, "deployed", 3.0),),
         switches=((1.0, "a", "b"),),
     ).add_measurements(start=1.5)
-    assert UnitRecord.from_bytes(full.to_bytes()) == full
+    assert UnitRecord.from_bytes(record.to_bytes()) == record
 
 
 @pytest.mark.parametrize(
@@ -150,7 +143,7 @@ def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
         (["--checkpoint-every", "5", "--master", "spark://10.0.0.1:7077"], "CHECKPOINTS_APART"),
     ],
 )
-def test_what_is_asked_of_recoveries_must_make_sense(
+def test_invalid_options_of_recovery_are_refused(
     options: list[str],
     condition: str,
     tmp_path: Path,
@@ -164,7 +157,9 @@ def test_what_is_asked_of_recoveries_must_make_sense(
     assert f"[{condition}]" in text
 
 
-def test_people_take_the_choice_and_give_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manual_switch_turns_the_controller_off_and_auto_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "state"
     recovery = {"threshold_seconds": 10.0}
     launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=recovery)
@@ -183,7 +178,7 @@ def test_people_take_the_choice_and_give_it_back(tmp_path: Path, capsys: pytest.
     unit.close()
 
 
-def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
+def test_status_shows_the_decision_of_the_controller_and_what_a_recovery_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "state"
@@ -220,7 +215,7 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
     for command in (("ha", "status"), ("status",)):
         code, text = run_command(capsys, *command, "--state", str(root), "--metrics")
         assert code == 0
-        found = parse(text)
-        assert found["penstock_unit_recoveries_total", ()] == 1
-        assert found["penstock_unit_last_recovery_seconds", ()] == 3.5
-        assert found["penstock_unit_recovery_threshold_seconds", ()] == 10
+        metrics = parse(text)
+        assert metrics["penstock_unit_recoveries_total", ()] == 1
+        assert metrics["penstock_unit_last_recovery_seconds", ()] == 3.5
+        assert metrics["penstock_unit_recovery_threshold_seconds", ()] == 10

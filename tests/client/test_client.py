@@ -1,4 +1,4 @@
-"""The client: every call, typed replies, the service's errors again."""
+"""The client: its calls, typed replies, and the service's errors, which it raises."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TOKEN = "a-token-of-24-characters"
 
 @pytest.fixture
 def site(state: Path) -> Iterator[kit.Site]:
-    with kit.site(state, events=100, token=TOKEN) as found:
-        yield found
+    with kit.site(state, events=100, token=TOKEN) as running:
+        yield running
 
 
 @pytest.fixture
 def client(site: kit.Site) -> Iterator[Client]:
-    with connect(site.url, TOKEN) as found:
-        yield found
+    with connect(site.url, TOKEN) as connected:
+        yield connected
 
 
-def test_reads(client: Client) -> None:
+def test_the_client_reads_status_streams_and_jobs(client: Client) -> None:
     assert client.status().events == 100
     assert [stream.name for stream in client.streams()] == ["clicks"]
     (job,) = client.jobs()
@@ -38,14 +38,14 @@ def test_reads(client: Client) -> None:
     assert client.dead_letters("clicks") == client.late_events("clicks") == []
 
 
-def test_results(client: Client, site: kit.Site) -> None:
+def test_the_client_reads_the_results_of_jobs(client: Client, site: kit.Site) -> None:
     rows = client.ask("pages")
     assert rows.schema == {"page": pl.String, "n": pl.Int64}
-    answer = client.answer("pages")
-    assert answer is not None
-    assert (answer.epoch, len(answer)) == (0, rows.height)
-    assert answer.rows.equals(rows)
-    assert answer.dicts() == rows.to_dicts()
+    result = client.answer("pages")
+    assert result is not None
+    assert (result.epoch, len(result)) == (0, rows.height)
+    assert result.rows.equals(rows)
+    assert result.dicts() == rows.to_dicts()
     assert client.message("pages", {"page": "/a"})[0]["page"] == "/a"
     client.create("new", "SELECT page FROM clicks WHERE status = 999")
     assert client.answer("new") is None
@@ -53,7 +53,7 @@ def test_results(client: Client, site: kit.Site) -> None:
     assert [result.epoch for result in client.results("pages")] == [0]
 
 
-def test_commands(client: Client, site: kit.Site) -> None:
+def test_the_client_sends_commands(client: Client, site: kit.Site) -> None:
     assert (
         client.create("few", "SELECT page FROM clicks WHERE status = $s", parameters={"s": 404}).command == 2
     )
@@ -76,7 +76,7 @@ def test_commands(client: Client, site: kit.Site) -> None:
     assert shown.rows[0]["life"] == "paused"
 
 
-def test_events_are_pushed_once_in_parts(
+def test_events_are_pushed_once_in_several_requests(
     client: Client, site: kit.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.client.connection._PUSH_BYTES", 500)
@@ -95,7 +95,7 @@ def test_events_are_pushed_once_in_parts(
         client.push("clicks", ["two\nlines"])
 
 
-def test_the_services_errors_are_raised_again(client: Client) -> None:
+def test_the_client_raises_the_errors_of_the_service(client: Client) -> None:
     with pytest.raises(UserError) as raised:
         client.create("x", "SELECT page\nFROM clicks WHERE nope = 1")
     error = raised.value
@@ -110,7 +110,7 @@ def test_the_services_errors_are_raised_again(client: Client) -> None:
         client.alter("pages")
 
 
-def test_a_wrong_token_and_no_service(site: kit.Site) -> None:
+def test_a_wrong_token_and_an_unreachable_service_raise(site: kit.Site) -> None:
     with connect(site.url, "wrong") as stranger, pytest.raises(UserError, match="NOT_AUTHORISED"):
         stranger.jobs()
     with connect("http://127.0.0.1:9", timeout_seconds=2) as nobody:
@@ -122,7 +122,7 @@ def test_a_wrong_token_and_no_service(site: kit.Site) -> None:
         connect("localhost:8080")
 
 
-def test_the_token_may_stand_in_the_environment(site: kit.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_read_from_the_environment(site: kit.Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_TOKEN", TOKEN)
     with connect(site.url) as client:
         assert client.jobs()

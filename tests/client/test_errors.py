@@ -1,4 +1,4 @@
-"""Errors of the client for responses that no Penstock sends."""
+"""Errors of the client for responses that Penstock does not send."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from penstock.client import connect
 from penstock.errors import ExternalError
 
 
-class _Other(BaseHTTPRequestHandler):
+class _OtherServer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(404)
         self.end_headers()
         self.wfile.write(b"<html>somebody else</html>")
 
-    def log_message(self, *what: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         pass
 
 
 def test_a_response_of_another_server_is_an_error() -> None:
-    with HTTPServer(("127.0.0.1", 0), _Other) as server:
+    with HTTPServer(("127.0.0.1", 0), _OtherServer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with (
             connect(f"http://127.0.0.1:{server.server_port}") as client,

@@ -1,4 +1,4 @@
-"""Rows that were sent as JSON have their types again; events are put together from any pieces."""
+"""Rows in JSON keep their types; the events of a subscription are assembled from any pieces."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ FRAME = pl.DataFrame(
 )
 
 
-def test_types_survive_json() -> None:
+def test_columns_keep_their_types_in_json() -> None:
     result = Result.from_json(json.loads(result_json("job", JobResult(3, FRAME))))
     assert result is not None
     assert result.rows.schema == FRAME.schema
     assert result.rows.equals(FRAME)
 
 
-def test_no_rows_and_no_result() -> None:
+def test_a_result_without_rows_and_no_result() -> None:
     result = Result.from_json(json.loads(result_json("job", JobResult(3, FRAME[:0]))))
     assert result is not None
     assert result.rows.columns == FRAME.columns
@@ -63,11 +63,11 @@ def test_no_rows_and_no_result() -> None:
     ),
     st.randoms(use_true_random=False),
 )
-def test_events_come_whole_from_any_pieces(sent: list[tuple[int, str]], draw: object) -> None:
+def test_events_are_assembled_from_any_pieces(sent: list[tuple[int, str]], draw: object) -> None:
     data = b"".join(encode_event("rows", epoch, text.encode()) + b": a comment\n\n" for epoch, text in sent)
-    reader, found, at = EventReader(), list[ServerEvent](), 0
+    reader, received, at = EventReader(), list[ServerEvent](), 0
     while at < len(data):
         size = draw.randrange(1, 30)  # type: ignore[attr-defined]
-        found += reader.read(data[at : at + size])
+        received += reader.read(data[at : at + size])
         at += size
-    assert found == [ServerEvent("rows", str(epoch), text) for epoch, text in sent]
+    assert received == [ServerEvent("rows", str(epoch), text) for epoch, text in sent]

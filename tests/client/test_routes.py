@@ -16,7 +16,7 @@ from penstock.errors import UserError
 from tests.server import kit
 
 #: routes without a method, and why
-LEFT_OUT = {("GET", "/openapi.json"): "the API's own description, for tools that make clients"}
+LEFT_OUT = {("GET", "/openapi.json"): "the API's own description, for tools that generate clients"}
 #: parameters of a route that no method sends, and why
 NOT_SENT = {
     ("GET", "/jobs/{name}/results", "limit"): "results() reads page after page by itself",
@@ -28,9 +28,9 @@ SEEN = "SELECT page FROM clicks"
 
 
 def first(items: Any) -> Any:
-    """The first of what is iterated, and no more of it."""
-    with closing(iter(items)) as found:
-        return next(found)
+    """The first item of an iterator, which is then closed."""
+    with closing(iter(items)) as iterator:
+        return next(iterator)
 
 
 #: every public method, called so that the service executes it
@@ -74,38 +74,38 @@ CALLS: dict[str, Callable[[Client], Any]] = {
 
 @pytest.fixture
 def site(state: Path) -> Iterator[kit.Site]:
-    with kit.site(state, events=100, code=True) as found:
-        yield found
+    with kit.site(state, events=100, code=True) as running:
+        yield running
 
 
 @pytest.fixture
 def client(site: kit.Site) -> Iterator[Client]:
-    with connect(site.url) as found:
-        yield found
+    with connect(site.url) as connected:
+        yield connected
 
 
 def routes(site: kit.Site) -> list[tuple[str, Route]]:
-    """All that the service answers to, as a method and a route."""
-    found = site.running.service.api.routes
-    assert all(isinstance(route, Route) for route in found), "a kind of route that this test does not know"
+    """All routes of the service with their methods."""
+    known = site.running.service.api.routes
+    assert all(isinstance(route, Route) for route in known), "a kind of route that this test does not know"
     return [
         (method, route)
-        for route in found
+        for route in known
         if isinstance(route, Route)
         for method in sorted((route.methods or set()) - {"HEAD"})
     ]
 
 
-def reached(request: httpx.Request, known: list[tuple[str, Route]]) -> tuple[str, str]:
-    """The route that a request comes to."""
+def match_route(request: httpx.Request, known: list[tuple[str, Route]]) -> tuple[str, str]:
+    """The route that serves a request."""
     scope = {"type": "http", "method": request.method, "path": request.url.path}
     for method, route in known:
         if method == request.method and route.matches(scope)[0] is Match.FULL:
             return method, route.path
-    raise AssertionError(f"{request.method} {request.url} comes to no route")
+    raise AssertionError(f"{request.method} {request.url} has no route")
 
 
-def test_every_route_has_a_method(site: kit.Site, client: Client) -> None:
+def test_every_route_has_a_method_in_the_client(site: kit.Site, client: Client) -> None:
     public = {name for name in vars(Client) if not name.startswith("_")} - {"close"}
     assert public == set(CALLS), "CALLS calls every method"
     sent: list[httpx.Request] = []
@@ -115,25 +115,25 @@ def test_every_route_has_a_method(site: kit.Site, client: Client) -> None:
     known = routes(site)
     parameters: dict[tuple[str, str], set[str]] = {}
     for request in sent:
-        parameters.setdefault(reached(request, known), set()).update(request.url.params)
-    there = {(method, route.path) for method, route in known}
-    assert there - parameters.keys() == LEFT_OUT.keys(), "a route without a method, and without a reason"
+        parameters.setdefault(match_route(request, known), set()).update(request.url.params)
+    existing = {(method, route.path) for method, route in known}
+    assert existing - parameters.keys() == LEFT_OUT.keys(), "a route without a method, and without a reason"
     paths = site.get("/openapi.json")["paths"]
     missing = {
         (method, path, parameter["name"])
-        for method, path in there & parameters.keys()
+        for method, path in existing & parameters.keys()
         for parameter in paths[path][method.lower()].get("parameters", ())
         if parameter["in"] == "query" and parameter["name"] not in parameters[method, path]
     }
     assert missing == NOT_SENT.keys(), "a parameter that no method takes, and without a reason"
 
 
-def test_the_engine_is_shown(site: kit.Site, client: Client) -> None:
+def test_the_client_reads_the_diagnostics_of_the_engine(site: kit.Site, client: Client) -> None:
     assert client.health().status == "ok"
     assert client.stream("clicks") == client.streams()[0]
     assert "stream" in {node.kind for node in client.graph("pages").nodes}
     client.alter("pages", where="status = 200")
-    assert [one.did for one in client.versions("pages")] == ["created", "altered"]
+    assert [version.did for version in client.versions("pages")] == ["created", "altered"]
     assert client.engine().epoch == client.status().epoch == 0
     site.epochs(3)
     assert [point.epoch for point in client.epochs(limit=2)] == [2, 3]
@@ -150,8 +150,8 @@ def test_the_engine_is_shown(site: kit.Site, client: Client) -> None:
 
 
 def test_a_check_changes_nothing(client: Client) -> None:
-    made = client.create("few", SEEN, check=True)
-    assert (made.says, made.command) == ("created job few; it runs from the next epoch on", None)
+    created = client.create("few", SEEN, check=True)
+    assert (created.says, created.command) == ("created job few; it runs from the next epoch on", None)
     altered = client.alter("pages", where="status = 200", check=True)
     assert (altered.state, altered.command) == ("kept", None)
     paused, dropped = client.sql("PAUSE JOB pages; DROP JOB pages", check=True)

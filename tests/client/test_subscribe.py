@@ -1,4 +1,4 @@
-"""A client's subscription: nothing missed and nothing twice, whatever happens to the connection or the service."""
+"""A client's subscription delivers each result once, whatever happens to the connection or the service."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from penstock.server.limits import Limits
 from tests.server import kit
 
 
-def test_as_an_iterator(state: Path) -> None:
+def test_a_subscription_is_an_iterator(state: Path) -> None:
     with kit.site(state, kit.ALL) as site, connect(site.url) as client:
         site.epochs(4)
         subscription = client.subscribe("seen", since=2)
-        found = iter(subscription)
-        assert [result.epoch for result in islice(found, 3)] == [2, 3, 4]
+        iterator = iter(subscription)
+        assert [result.epoch for result in islice(iterator, 3)] == [2, 3, 4]
         site.epochs(1)
-        result = next(found)
+        result = next(iterator)
         assert (result.job, result.epoch, subscription.epoch, len(result)) == ("seen", 5, 5, 1)
         assert str(result.rows.schema["ts"]) == "Datetime(time_unit='us', time_zone='UTC')"
         assert result.rows.equals(client.ask("seen"))
-        found.close()  # type: ignore[attr-defined]
+        iterator.close()  # type: ignore[attr-defined]
         kit.until(lambda: client.status().subscribers == 0)
 
 
-def test_as_an_asynchronous_iterator(state: Path) -> None:
+def test_a_subscription_is_an_asynchronous_iterator(state: Path) -> None:
     async def some(count: int) -> list[int]:
-        found = []
+        epochs = []
         async for result in client.subscribe("seen", since=0):
-            found.append(result.epoch)
-            if len(found) == count:
-                return found
+            epochs.append(result.epoch)
+            if len(epochs) == count:
+                return epochs
         raise AssertionError
 
     with kit.site(state, kit.ALL) as site, connect(site.url) as client:
@@ -47,18 +47,18 @@ def test_as_an_asynchronous_iterator(state: Path) -> None:
         assert asyncio.run(some(6)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_job_that_is_dropped_raises(state: Path) -> None:
+def test_dropping_the_job_ends_the_subscription_with_an_error(state: Path) -> None:
     with kit.site(state, kit.ALL) as site, connect(site.url) as client:
-        found = iter(client.subscribe("seen", since=0))
+        iterator = iter(client.subscribe("seen", since=0))
         site.epochs(1)
-        assert next(found).epoch == 1
+        assert next(iterator).epoch == 1
         client.drop("seen")
         with pytest.raises(UserError, match="JOB_DROPPED"):
-            next(found)
+            next(iterator)
 
 
-def test_it_lives_through_a_restart(state: Path) -> None:
-    """The service ends and comes back on the same port, with the same state; then a client that was there goes on."""
+def test_a_subscription_continues_after_a_restart_of_the_service(state: Path) -> None:
+    """The service starts again on the same port with the same state, and the client continues."""
     results: list[Result] = []
     with contextlib.ExitStack() as stack:
         with kit.site(state, kit.ALL) as site:
@@ -70,16 +70,16 @@ def test_it_lives_through_a_restart(state: Path) -> None:
             site.epochs(5)
             kit.until(lambda: subscription.epoch == 5)
         with kit.site(state, kit.ALL, port=port) as site:
-            site.log.add("p0", *kit.LATER[:5])  # what the log had before
+            site.log.add("p0", *kit.LATER[:5])  # the events that the log had before
             for line in kit.LATER[5:12]:
                 site.log.add("p0", line)
                 site.running.step()
             listener.join(30)
-    assert [one.epoch for one in results] == list(range(1, 13))
+    assert [result.epoch for result in results] == list(range(1, 13))
 
 
-class Cutting:
-    """Stands between a client and a service, and cuts every connection after some bytes."""
+class CuttingProxy:
+    """A proxy of a service that cuts every connection after some bytes."""
 
     def __init__(self, url: str, after: int) -> None:
         host, port = url.removeprefix("http://").split(":")
@@ -97,9 +97,9 @@ class Cutting:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            threading.Thread(target=self._between, args=(client,), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _between(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError), client, socket.create_connection(self._to) as service:
             service.sendall(client.recv(65_536))
             left = self._after
@@ -110,28 +110,28 @@ class Cutting:
 
 
 @pytest.fixture
-def cutting(state: Path) -> Iterator[tuple[kit.Site, Cutting]]:
+def proxied(state: Path) -> Iterator[tuple[kit.Site, CuttingProxy]]:
     with kit.site(state, kit.ALL) as site:
-        between = Cutting(site.url, 1_700)
-        yield site, between
-        between.close()
+        proxy = CuttingProxy(site.url, 1_700)
+        yield site, proxy
+        proxy.close()
 
 
-def test_connections_that_break_in_the_middle_of_an_event(cutting: tuple[kit.Site, Cutting]) -> None:
-    site, between = cutting
+def test_each_result_arrives_once_over_connections_that_break(proxied: tuple[kit.Site, CuttingProxy]) -> None:
+    site, proxy = proxied
     site.epochs(25)
-    with connect(between.url) as client:
-        found = list(islice(client.subscribe("seen", since=1), 25))
-    assert [result.epoch for result in found] == list(range(1, 26))
-    assert between.cuts > 3
+    with connect(proxy.url) as client:
+        results = list(islice(client.subscribe("seen", since=1), 25))
+    assert [result.epoch for result in results] == list(range(1, 26))
+    assert proxy.cuts > 3
 
 
 def test_a_slow_subscriber_that_was_dropped_continues_from_the_retained_results(state: Path) -> None:
     limits = Limits(behind_epochs=2, patience_seconds=0.2)
     with kit.site(state, kit.ALL, limits=limits) as site, connect(site.url) as client:
-        found = iter(client.subscribe("seen", since=0))
+        iterator = iter(client.subscribe("seen", since=0))
         seen = []
         for _ in range(5):
             site.epochs(10)
-            seen += [result.epoch for result in islice(found, 10)]
+            seen += [result.epoch for result in islice(iterator, 10)]
         assert seen == list(range(1, 51))

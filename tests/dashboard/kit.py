@@ -1,4 +1,4 @@
-"""`penstock serve` as a process on the inline engine, and a real browser that looks at it."""
+"""`penstock serve` as a process on the inline engine, and a real browser."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FLAGS = [
 
 
 def why_no_browser() -> str | None:
-    """Why no browser can be started here; None when one can."""
+    """The reason why no browser can be started; None if one can."""
     if find_spec("playwright") is None:
         return "Playwright is not installed: pip install -r requirements-browser.lock"
     if shutil.which("chromium") is None:
@@ -49,7 +49,7 @@ def why_no_browser() -> str | None:
 
 
 class Served:
-    """`penstock serve jobs.sql --master inline`, started as often as it is killed."""
+    """`penstock serve jobs.sql --master inline`, restarted after each kill."""
 
     def __init__(self, folder: Path, *options: str, token: str | None = None) -> None:
         with socket.socket() as free:
@@ -65,7 +65,7 @@ class Served:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it is at work."""
+        """Start the service and wait until it runs."""
         arguments = ["serve", "jobs.sql", "--state", "state", "--master", "inline", *self._options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         with (self.folder / "log").open("ab") as log:
@@ -91,17 +91,17 @@ class Served:
             return False
 
     def get(self, path: str) -> Any:
-        """What the API answers."""
+        """Request a path of the API and return the JSON of the response."""
         return httpx.get(self.url + path, headers=self._headers, timeout=20).json()
 
     def kill(self) -> None:
-        """Kill it, as a crash would."""
+        """End the process as a crash does."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def end(self) -> None:
-        """Let it go."""
+        """Stop the process if it runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             try:
@@ -112,7 +112,7 @@ class Served:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Debian's chromium, without a window."""
+    """A headless chromium of Debian."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: create, watch, alter, pause; kill the engine and see its restart."""
+"""The dashboard in a real browser: a job is created, watched, altered and paused; a restart after a kill is shown."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = [
     pytest.mark.kill,
     pytest.mark.timeout(300),
 ]
-#: how long something may take to be seen, in milliseconds
-SOON = 60_000
+#: how long a page may take to show something
+TIMEOUT_MILLISECONDS = 60_000
 TOKEN = "onlyforthistest0123456789"
 PAGES = ("", "jobs/pages", "elasticity", "recovery", "logs")
 
@@ -32,14 +32,14 @@ PAGES = ("", "jobs/pages", "elasticity", "recovery", "logs")
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Served]:
     folder = tmp_path_factory.mktemp("served")
-    one = kit.Served(folder, "--unit", str(unit(folder / "unit")))
-    one.start()
-    yield one
-    one.end()
+    service = kit.Served(folder, "--unit", str(unit(folder / "unit")))
+    service.start()
+    yield service
+    service.end()
 
 
 def unit(folder: Path) -> Path:
-    """The state directory of a unit on paper whose controller has decided, and that has recovered once."""
+    """The state directory of a simulated unit whose controller has decided and that has recovered once."""
     world = World(folder, {"threshold_seconds": 10.0}, now=time.time())
     try:
         world.add_measurements(start=12.0, wire=0.5, load=80e6, fetch=100e6)
@@ -63,17 +63,17 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture
 def page(chromium: Any) -> Iterator[Any]:
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(SOON)
+    context.set_default_timeout(TIMEOUT_MILLISECONDS)
     yield context.new_page()
     context.close()
 
 
-def seen(page: Any, place: str, text: str) -> None:
-    """Wait until an element contains a text."""
-    page.locator(place).filter(has_text=re.compile(text, re.S)).first.wait_for()
+def wait_for_text(page: Any, selector: str, text: str) -> None:
+    """Wait until an element has a text."""
+    page.locator(selector).filter(has_text=re.compile(text, re.S)).first.wait_for()
 
 
-def write(page: Any, query: str) -> None:
+def write_query(page: Any, query: str) -> None:
     """Replace the query in the editor."""
     page.locator(".at-query .cm-content").click()
     page.keyboard.press("Control+A")
@@ -84,52 +84,54 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto(f"{served.url}/")
-    seen(page, ".at-jobs", "pages.*running")
+    wait_for_text(page, ".at-jobs", "pages.*running")
     page.locator(".at-rates canvas").first.wait_for()
 
     page.locator(".at-new").click()
     page.locator("input[aria-label=Name]").fill("errors")
-    write(page, "SELECT status, COUNT(*) AS n FROM clikcs GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-do-message", "✗ line 1, column .*clikcs")
-    write(page, "SELECT status, COUNT(*) AS n FROM clicks GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-do-message", "✓ created job errors")
-    assert "errors" not in [job["name"] for job in served.get("/jobs")], "only checked so far"
+    write_query(page, "SELECT status, COUNT(*) AS n FROM clikcs GROUP BY status WINDOWING 1 SECONDS")
+    wait_for_text(page, ".at-do-message", "✗ line 1, column .*clikcs")
+    write_query(page, "SELECT status, COUNT(*) AS n FROM clicks GROUP BY status WINDOWING 1 SECONDS")
+    wait_for_text(page, ".at-do-message", "✓ created job errors")
+    assert "errors" not in [job["name"] for job in served.get("/jobs")], "the query is only checked"
     page.locator(".at-do").click()
 
     page.wait_for_url("**/ui/jobs/errors")
-    seen(page, ".at-life", "running")
-    seen(page, ".at-answer", "status.*200")
-    seen(page, ".at-graph svg", "clicks")
-    seen(page, ".at-graph svg", "rows/s")
+    wait_for_text(page, ".at-life", "running")
+    wait_for_text(page, ".at-answer", "status.*200")
+    wait_for_text(page, ".at-graph svg", "clicks")
+    wait_for_text(page, ".at-graph svg", "rows/s")
 
-    write(page, "SELECT status, COUNT(*) AS n FROM clicks WHERE nope = 1 GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-do-message", "✗ .*nope")
+    write_query(
+        page, "SELECT status, COUNT(*) AS n FROM clicks WHERE nope = 1 GROUP BY status WINDOWING 1 SECONDS"
+    )
+    wait_for_text(page, ".at-do-message", "✗ .*nope")
     assert page.locator(".at-do").is_disabled()
-    write(
+    write_query(
         page,
         "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= 400 GROUP BY status WINDOWING 1 SECONDS",
     )
-    seen(page, ".at-do-message", "✓ altered job errors; its state is kept")
+    wait_for_text(page, ".at-do-message", "✓ altered job errors; its state is kept")
     page.locator(".at-do").click()
-    seen(page, ".at-versions", "altered.*kept.*status >= 400.*created")
+    wait_for_text(page, ".at-versions", "altered.*kept.*status >= 400.*created")
     assert "status >= 400" in served.get("/jobs/errors")["query"]
 
     page.locator(".at-pause").click()
-    seen(page, ".at-life", "paused")
+    wait_for_text(page, ".at-life", "paused")
     assert served.get("/jobs/errors")["life"] == "paused"
     page.locator(".at-resume").click()
-    seen(page, ".at-life", "running")
+    wait_for_text(page, ".at-life", "running")
     page.locator(".at-drop").click()
     page.locator(".at-really").click()
     page.wait_for_url("**/ui/")
     assert "errors" not in [job["name"] for job in served.get("/jobs")]
-    elsewhere = [
+    foreign = [
         url for url in requested if not url.startswith((served.url, "data:", "blob:", "ws://127.0.0.1"))
     ]
-    assert elsewhere == [], "pages load nothing from elsewhere"
+    assert foreign == [], "pages load everything from the service"
 
 
-def test_a_jobs_parameter_is_set(served: kit.Served, page: Any) -> None:
+def test_a_parameter_of_a_job_is_changed(served: kit.Served, page: Any) -> None:
     query = "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= $least GROUP BY status"
     body = {"name": "least", "query": f"{query} WINDOWING 1 SECONDS", "parameters": {"least": 200}}
     assert httpx.post(f"{served.url}/jobs", json=body, timeout=20).status_code == 201
@@ -139,92 +141,94 @@ def test_a_jobs_parameter_is_set(served: kit.Served, page: Any) -> None:
     assert field.input_value() == "200"
     assert page.locator(".at-set").is_disabled()
     field.fill("many")
-    seen(page, ".at-set-message", "✗ .*no number")
+    wait_for_text(page, ".at-set-message", "✗ .*no number")
     assert page.locator(".at-set").is_disabled()
     field.fill("400")
-    seen(page, ".at-set-message", "✓ altered job least; its state is kept")
-    assert served.get("/jobs/least")["parameters"] == {"least": 200}, "only checked so far"
+    wait_for_text(page, ".at-set-message", "✓ altered job least; its state is kept")
+    assert served.get("/jobs/least")["parameters"] == {"least": 200}, "the query is only checked"
     page.locator(".at-set").click()
-    seen(page, ".at-set-message", "^altered job least; its state is kept")
-    seen(page, ".at-versions", "altered.*kept")
+    wait_for_text(page, ".at-set-message", "^altered job least; its state is kept")
+    wait_for_text(page, ".at-versions", "altered.*kept")
     assert served.get("/jobs/least")["parameters"] == {"least": 400}
     assert field.input_value() == "400"
     page.goto(f"{served.url}/ui/jobs/pages")
-    seen(page, ".at-life", "running")
-    assert not page.locator(".at-parameters").is_visible(), "it has none"
+    wait_for_text(page, ".at-life", "running")
+    assert not page.locator(".at-parameters").is_visible(), "the job has no parameters"
 
 
-def test_a_units_estimates_stand_beside_what_was_measured(served: kit.Served, page: Any) -> None:
+def test_estimates_of_a_unit_are_shown_beside_its_recoveries(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/recovery")
-    seen(page, ".at-estimates", "within 10 s, precise")
-    seen(page, ".at-estimates tr", r"deployed.*4\.5 s.*detect.*load.*margin")
-    seen(page, ".at-estimates tr", "passive-replication.*too slow")
-    seen(page, ".at-recoveries", r"e1.*e2.*deployed.*4\.5 s.* s")
+    wait_for_text(page, ".at-estimates", "within 10 s, precise")
+    wait_for_text(page, ".at-estimates tr", r"deployed.*4\.5 s.*detect.*load.*margin")
+    wait_for_text(page, ".at-estimates tr", "passive-replication.*too slow")
+    wait_for_text(page, ".at-recoveries", r"e1.*e2.*deployed.*4\.5 s.* s")
     page.locator(".at-bars canvas").first.wait_for()
 
 
-def test_dead_letters_are_shown_as_they_were(served: kit.Served, page: Any) -> None:
+def test_dead_letters_are_shown_escaped(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/logs")
-    seen(page, ".at-dead", "orders.*this is <b>no</b> order")
-    seen(page, ".at-log", "running")
+    wait_for_text(page, ".at-dead", "orders.*this is <b>no</b> order")
+    wait_for_text(page, ".at-log", "running")
 
 
-def test_buckets_are_shown(served: kit.Served, page: Any) -> None:
+def test_the_heat_map_of_buckets_is_shown(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/elasticity")
     page.locator(".at-heat canvas").first.wait_for()
-    seen(page, ".at-decisions", "cannot scale its executors")
+    wait_for_text(page, ".at-decisions", "cannot scale its executors")
 
 
-@pytest.mark.parametrize("shade", ["light", "dark"])
-def test_pages_fit_a_phone(served: kit.Served, chromium: Any, shade: str) -> None:
-    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=shade)
-    context.set_default_timeout(SOON)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_a_phone(served: kit.Served, chromium: Any, scheme: str) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    context.set_default_timeout(TIMEOUT_MILLISECONDS)
     page = context.new_page()
     for name in PAGES:
         page.goto(f"{served.url}/ui/{name}")
-        seen(page, ".pen-head", "epoch \\d")
+        wait_for_text(page, ".pen-head", "epoch \\d")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert dark == ("rgb(15, 20, 27)" if shade == "dark" else "rgb(244, 246, 249)"), name
+        assert dark == ("rgb(15, 20, 27)" if scheme == "dark" else "rgb(244, 246, 249)"), name
     context.close()
 
 
 def test_a_page_shows_the_restart_of_a_killed_engine(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/recovery")
-    seen(page, ".at-restarts", "No restart after a crash")
+    wait_for_text(page, ".at-restarts", "No restart after a crash")
     before = served.get("/status")["epoch"]
     served.kill()
     served.start()
-    seen(page, ".at-restarts", r"Z.*Z.*Z.*\d → \d")  # the page finds its way back by itself
+    wait_for_text(page, ".at-restarts", r"Z.*Z.*Z.*\d → \d")  # the page reconnects by itself
     (restart,) = served.get("/recovery")["restarts"]
     assert restart["first_epoch"] == restart["last_epoch"] + 1
     assert restart["last_epoch"] >= before
     page.goto(f"{served.url}/ui/jobs/pages")
-    seen(page, ".at-answer", "path.*n")
+    wait_for_text(page, ".at-answer", "path.*n")
 
 
-def test_elsewhere_one_logs_in_with_the_token(tmp_path: Any, chromium: Any) -> None:
+def test_a_service_with_a_token_requires_a_login(tmp_path: Any, chromium: Any) -> None:
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
     served = kit.Served(tmp_path, "--token-file", "token", token=TOKEN)
     served.start()
     try:
         context = chromium.new_context()
-        context.set_default_timeout(SOON)
+        context.set_default_timeout(TIMEOUT_MILLISECONDS)
         page = context.new_page()
         page.goto(f"{served.url}/ui/jobs/pages")
         assert page.url == f"{served.url}/ui/login"
         page.fill("input[name=token]", "not the token at all")
         page.click("button")
-        seen(page, "form", "not the token")
+        wait_for_text(page, "form", "not the token")
         page.fill("input[name=token]", TOKEN)
         page.click("button")
-        seen(page, ".at-jobs", "pages.*running")
-        cookie = next(one for one in context.cookies() if one["name"] == "penstock")
+        wait_for_text(page, ".at-jobs", "pages.*running")
+        cookie = next(each for each in context.cookies() if each["name"] == "penstock")
         assert cookie["httpOnly"]
         assert TOKEN not in cookie["value"]
         headers = {"cookie": f"penstock={cookie['value']}"}
-        assert httpx.get(f"{served.url}/status", headers=headers).status_code == 401, "for pages only"
+        assert httpx.get(f"{served.url}/status", headers=headers).status_code == 401, (
+            "the cookie is valid for pages only"
+        )
         context.close()
     finally:
         served.end()

@@ -1,4 +1,4 @@
-"""The page of estimates: the real controller's estimates of a unit, beside measured recoveries."""
+"""The page of estimates: the estimates of a unit's controller beside measured recoveries."""
 
 from __future__ import annotations
 
@@ -22,35 +22,36 @@ from tests.server import kit
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, {"threshold_seconds": 10.0})
-    made.add_measurements(start=12.0, wire=0.5, load=80e6, fetch=100e6)
-    yield made
-    made.unit.close()
+    world = World(tmp_path, {"threshold_seconds": 10.0})
+    world.add_measurements(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    yield world
+    world.unit.close()
 
 
 def unit_facts(world: World) -> dict[str, Any]:
     return unit_module.unit_facts(world.unit, world.record, {})
 
 
-def add_recoveries(world: World, scheme: Scheme, *took: float) -> None:
-    """Have recoveries happen that take so many seconds."""
+def add_recoveries(world: World, scheme: Scheme, *durations: float) -> None:
+    """Record recoveries that took these seconds."""
     at = world.now - 1
     done = tuple(
-        Recovery("e1", "e2", 2, str(scheme), at + 1, failed_at=at, first_result_at=at + one) for one in took
+        Recovery("e1", "e2", 2, str(scheme), at + 1, failed_at=at, first_result_at=at + seconds)
+        for seconds in durations
     )
     world.unit.change(lambda now: replace(now, recoveries=(*now.recoveries, *done)))
 
 
-def rows(markup: str) -> dict[str, str]:
+def rows_by_scheme(markup: str) -> dict[str, str]:
     """The text of each row of the estimates, by its scheme."""
-    found = {}
+    texts = {}
     for row in re.findall("<tr>(.*?)</tr>", markup):
         text = re.sub("<[^>]*>", "|", row)
-        found[text.strip("|").split("|")[0]] = text
-    return found
+        texts[text.strip("|").split("|")[0]] = text
+    return texts
 
 
-def test_the_page_shows_that_the_controller_knows_nothing_yet(world: World) -> None:
+def test_the_page_says_when_the_controller_has_no_measurements(world: World) -> None:
     assert "not decided anything yet" in estimates.estimate_table(unit_facts(world))
     assert estimates.estimate_chart(unit_facts(world)) is None
     world.turns(3)
@@ -59,56 +60,56 @@ def test_the_page_shows_that_the_controller_knows_nothing_yet(world: World) -> N
     assert estimates.estimate_chart(unit_facts(world)) is None
 
 
-def test_every_scheme_has_its_estimate_its_parts_and_a_verdict(world: World) -> None:
+def test_every_scheme_is_shown_with_its_estimate_its_parts_and_a_verdict(world: World) -> None:
     decision = world.turns()
     page = estimates.estimate_table(unit_facts(world))
     assert "within 10 s, precise: " in page
     assert decision.reason in page
-    assert "active-replication to deployed" in page, "what it changed, and why"
-    found = rows(page)
-    for one in decision.considered:
-        row = found[str(one.scheme)]
-        for part in one.estimate.parts:
+    assert "active-replication to deployed" in page, "the change of scheme and its reason"
+    rows = rows_by_scheme(page)
+    for candidate in decision.considered:
+        row = rows[str(candidate.scheme)]
+        for part in candidate.estimate.parts:
             assert (f"{part.name} " in row) == (round(part.seconds, 4) > 0), (row, part)
-        assert ("in force" in row) == (one.scheme is Scheme.deployed)
-        assert ("too slow" in row) == (one.estimate.seconds > 10.0)
-    assert re.search(r"load [0-9.]+ m?s \(50\.0 MB at [0-9.]+ MB/s\)", found["deployed"])
-    assert "costs more" in found["active-standby"]
+        assert ("in force" in row) == (candidate.scheme is Scheme.deployed)
+        assert ("too slow" in row) == (candidate.estimate.seconds > 10.0)
+    assert re.search(r"load [0-9.]+ m?s \(50\.0 MB at [0-9.]+ MB/s\)", rows["deployed"])
+    assert "costs more" in rows["active-standby"]
     assert estimates.scheme_origin(unit_facts(world)) == "the controller's choice"
 
 
-def test_measured_recoveries_stand_beside_the_estimates(world: World) -> None:
+def test_measured_recoveries_are_shown_beside_the_estimates(world: World) -> None:
     world.turns()
     add_recoveries(world, Scheme.deployed, 6.5)
     world.turn()
-    found = rows(estimates.estimate_table(unit_facts(world)))
-    assert "6.5 s" in found["deployed"]
+    rows = rows_by_scheme(estimates.estimate_table(unit_facts(world)))
+    assert "6.5 s" in rows["deployed"]
     add_recoveries(world, Scheme.deployed, 4.2)
     world.turn()
     unit = unit_facts(world)
-    found = rows(estimates.estimate_table(unit))
-    assert "4.2 s last, 6.5 s longest of 2" in found["deployed"]
+    rows = rows_by_scheme(estimates.estimate_table(unit))
+    assert "4.2 s last, 6.5 s longest of 2" in rows["deployed"]
     assert estimates.measured_seconds(unit, "active-standby") == []
     estimated = unit["recoveries"][0]["estimated_seconds"]
-    assert f"{estimated:.1f} s" in recovery._recoveries(unit), "the estimate before it"
+    assert f"{estimated:.1f} s" in recovery._recoveries(unit), "the estimate from before the recovery"
 
 
-def test_a_recovery_whose_start_nobody_saw_is_no_measurement(world: World) -> None:
+def test_a_recovery_without_the_instant_of_the_failure_is_not_a_measurement(world: World) -> None:
     world.turns()
-    unseen = Recovery("e1", "e2", 2, "deployed", world.now, first_result_at=world.now + 1)
-    world.unit.change(lambda now: replace(now, recoveries=(unseen,)))
+    unobserved = Recovery("e1", "e2", 2, "deployed", world.now, first_result_at=world.now + 1)
+    world.unit.change(lambda now: replace(now, recoveries=(unobserved,)))
     assert estimates.measured_seconds(unit_facts(world), "deployed") == []
 
 
-def test_the_chart_has_the_parts_the_threshold_and_what_was_measured(world: World) -> None:
+def test_the_chart_has_the_parts_the_threshold_and_the_measurements(world: World) -> None:
     decision = world.turns()
     options = estimates.estimate_chart(unit_facts(world))
     assert options is not None
     schemes = options["yAxis"]["data"]
-    assert schemes == [str(one.scheme) for one in decision.considered]
-    for number, one in enumerate(decision.considered):
+    assert schemes == [str(candidate.scheme) for candidate in decision.considered]
+    for number, candidate in enumerate(decision.considered):
         total = sum(series["data"][number] for series in options["series"])
-        assert total == pytest.approx(one.estimate.seconds, abs=0.001)
+        assert total == pytest.approx(candidate.estimate.seconds, abs=0.001)
     assert options["series"][0]["markLine"]["data"] == [{"xAxis": 10.0}]
     assert options["series"][-1]["name"] == "margin"
     add_recoveries(world, Scheme.deployed, 99.0)
@@ -118,14 +119,14 @@ def test_the_chart_has_the_parts_the_threshold_and_what_was_measured(world: Worl
     assert options["xAxis"]["max"] > 99.0
 
 
-def test_what_people_chose_is_estimated_too(tmp_path: Path) -> None:
+def test_a_scheme_that_the_user_chose_is_estimated_too(tmp_path: Path) -> None:
     world = World(tmp_path, {}, {"scheme": Scheme.passive_hot})
     try:
         world.turns()
         page = estimates.estimate_table(unit_facts(world))
         assert "no recovery time is required: chosen by the user" in page
         assert "too slow" not in page
-        assert "in force" in rows(page)["passive-hot"]
+        assert "in force" in rows_by_scheme(page)["passive-hot"]
         options = estimates.estimate_chart(unit_facts(world))
         assert options is not None
         assert "markLine" not in options["series"][0]
@@ -134,23 +135,23 @@ def test_what_people_chose_is_estimated_too(tmp_path: Path) -> None:
         world.unit.close()
 
 
-def test_nothing_of_a_unit_becomes_part_of_the_page(world: World) -> None:
+def test_the_text_of_a_unit_is_escaped(world: World) -> None:
     world.turns()
     unit = unit_facts(world)
     bad = "<script>alert(1)</script>"
     unit["controller"]["decision"]["reason"] = bad
     unit["controller"]["changes"].append([0.0, bad])
-    for one in unit["controller"]["decision"]["considered"]:
-        one["rejected"] = one["parts"][0]["name"] = bad
+    for candidate in unit["controller"]["decision"]["considered"]:
+        candidate["rejected"] = candidate["parts"][0]["name"] = bad
     assert "<script>" not in estimates.estimate_table(unit)
 
 
-def test_the_service_returns_them_to_pages_and_clients(state: Path, world: World) -> None:
+def test_pages_and_clients_get_the_estimates_from_the_service(state: Path, world: World) -> None:
     world.turns()
     with kit.site(state, events=10) as site:
         backend = Backend(site.running.service)
         site.running.host.unit_status = watch_unit(world.unit.root)
         unit = backend.recovery().unit
         assert unit is not None
-        assert "deployed" in rows(estimates.estimate_table(unit))
+        assert "deployed" in rows_by_scheme(estimates.estimate_table(unit))
         assert site.get("/recovery")["unit"]["controller"]["decision"]["chosen"] == "deployed"

@@ -1,4 +1,4 @@
-"""Who may see the pages of a service with a token, tested without a browser."""
+"""The login of a service with a token, tested without a browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 from tests.dashboard import kit
 
 TOKEN = "onlyforthistest0123456789"
-LINE = "/ui/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+WEBSOCKET = "/ui/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 pytestmark = pytest.mark.timeout(200)
 
 
@@ -22,27 +22,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Served]:
     folder: Path = tmp_path_factory.mktemp("served")
     (folder / "token").write_text(TOKEN)
     (folder / "token").chmod(0o600)
-    one = kit.Served(folder, "--token-file", "token", token=TOKEN)
-    one.start()
-    yield one
-    one.end()
+    service = kit.Served(folder, "--token-file", "token", token=TOKEN)
+    service.start()
+    yield service
+    service.end()
 
 
 @pytest.fixture(scope="module")
 def cookie(served: kit.Served) -> dict[str, str]:
     """The cookie of a browser that logged in."""
-    answer = httpx.post(f"{served.url}/ui/login", data={"token": TOKEN})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
-    given = answer.headers["set-cookie"]
-    assert {"httponly", "samesite=lax", "path=/ui"} <= {part.strip().lower() for part in given.split(";")}
-    assert TOKEN not in given
-    return {"cookie": given.split(";")[0]}
+    response = httpx.post(f"{served.url}/ui/login", data={"token": TOKEN})
+    assert (response.status_code, response.headers["location"]) == (303, "/ui/")
+    header = response.headers["set-cookie"]
+    assert {"httponly", "samesite=lax", "path=/ui"} <= {part.strip().lower() for part in header.split(";")}
+    assert TOKEN not in header
+    return {"cookie": header.split(";")[0]}
 
 
-def test_a_browser_without_a_pass_is_sent_to_the_login(served: kit.Served) -> None:
+def test_a_request_without_a_cookie_is_redirected_to_the_login(served: kit.Served) -> None:
     for path in ("/ui/", "/ui/jobs/pages", "/ui/nowhere"):
-        answer = httpx.get(served.url + path)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login"), path
+        response = httpx.get(served.url + path)
+        assert (response.status_code, response.headers["location"]) == (303, "/ui/login"), path
     assert httpx.get(f"{served.url}/").headers["location"] == "/ui/"
     assert httpx.get(f"{served.url}/ui/login").status_code == 200
     assert httpx.get(f"{served.url}/ui/_nicegui/x").status_code == 401
@@ -51,7 +51,7 @@ def test_a_browser_without_a_pass_is_sent_to_the_login(served: kit.Served) -> No
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
 
 
-def test_a_pass_is_valid_for_pages_and_nothing_else(served: kit.Served, cookie: dict[str, str]) -> None:
+def test_a_cookie_is_valid_for_pages_only(served: kit.Served, cookie: dict[str, str]) -> None:
     page = httpx.get(f"{served.url}/ui/", headers=cookie)
     assert page.status_code == 200
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
@@ -65,20 +65,22 @@ def test_a_pass_is_valid_for_pages_and_nothing_else(served: kit.Served, cookie: 
     assert httpx.get(f"{served.url}/ui/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-def test_a_websocket_is_checked_as_a_page_is(served: kit.Served, cookie: dict[str, str]) -> None:
-    there = served.url.replace("http:", "ws:")
-    with connect(there + LINE, additional_headers=cookie, origin=served.url) as line:  # type: ignore[arg-type]
-        assert str(line.recv(20)).startswith("0{")
+def test_a_websocket_requires_the_cookie_and_the_origin_of_a_page(
+    served: kit.Served, cookie: dict[str, str]
+) -> None:
+    websocket_url = served.url.replace("http:", "ws:")
+    with connect(websocket_url + WEBSOCKET, additional_headers=cookie, origin=served.url) as websocket:  # type: ignore[arg-type]
+        assert str(websocket.recv(20)).startswith("0{")
     for path, headers, origin in (
-        (LINE, {}, served.url),
-        (LINE, cookie, "http://elsewhere.example"),
-        (LINE, cookie, None),
+        (WEBSOCKET, {}, served.url),
+        (WEBSOCKET, cookie, "http://elsewhere.example"),
+        (WEBSOCKET, cookie, None),
         ("/jobs", cookie, served.url),
         ("/jobs", {"authorization": f"Bearer {TOKEN}"}, served.url),
     ):
         with (
             pytest.raises(InvalidStatus) as refused,
-            connect(there + path, additional_headers=headers, origin=origin),  # type: ignore[arg-type]
+            connect(websocket_url + path, additional_headers=headers, origin=origin),  # type: ignore[arg-type]
         ):
             pass
         assert refused.value.response.status_code == 403, (path, origin)

@@ -1,4 +1,4 @@
-"""The dashboard of a process."""
+"""A process has at most one dashboard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.process
-def test_the_dashboard_belongs_to_one_service_of_a_process() -> None:
+def test_a_process_can_mount_the_dashboard_on_one_service_only() -> None:
     program = (
         "from types import SimpleNamespace\n"
         "from fastapi import FastAPI\n"

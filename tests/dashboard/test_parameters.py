@@ -1,4 +1,4 @@
-"""The form of a job's parameters: what is typed becomes values, and what is set is one ALTER."""
+"""The form of a job's parameters: typed text becomes values, and the changed ones become one ALTER."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITH ($least = 404, $but = '/a')"""
 
 
 @pytest.mark.parametrize(
-    ("typed", "now", "value"),
+    ("typed", "current", "value"),
     [
         ("500", 404, 500),
         (" -3 ", 404, -3),
@@ -33,17 +33,20 @@ WITH ($least = 404, $but = '/a')"""
         ("/b", None, "/b"),
     ],
 )
-def test_what_is_typed_is_a_value_like_the_one_before(typed: str, now: Value, value: Value) -> None:
-    found = parse_value("p", typed, now)
-    assert (type(found), found) == (type(value), value)
+def test_typed_text_becomes_a_value_of_the_type_of_the_current_one(
+    typed: str, current: Value, value: Value
+) -> None:
+    parsed = parse_value("p", typed, current)
+    assert (type(parsed), parsed) == (type(value), value)
 
 
 @pytest.mark.parametrize(
-    ("typed", "now"), [("abc", 404), ("", 404), ("1" * 5_000, 404), ("nan", 0.5), ("inf", 0.5), ("", None)]
+    ("typed", "current"),
+    [("abc", 404), ("", 404), ("1" * 5_000, 404), ("nan", 0.5), ("inf", 0.5), ("", None)],
 )
-def test_a_text_that_is_no_value_is_refused(typed: str, now: Value) -> None:
+def test_typed_text_of_another_type_is_refused(typed: str, current: Value) -> None:
     with pytest.raises(UserError, match="BAD_VALUE"):
-        parse_value("p", typed, now)
+        parse_value("p", typed, current)
 
 
 def inputs(**values: Value) -> Inputs:
@@ -53,7 +56,7 @@ def inputs(**values: Value) -> Inputs:
 
 
 @pytest.mark.parametrize("value", [None, True, False, 404, -1, 0.25, 1e300, "text", "it's \\ 'so'", ""])
-def test_a_value_that_nobody_touched_is_not_changed(value: Value) -> None:
+def test_a_value_that_was_not_edited_is_not_changed(value: Value) -> None:
     assert inputs(p=value).changes() == {}
 
 
@@ -63,7 +66,7 @@ def test_only_changed_values_are_set() -> None:
     assert form.changes() == {"but": "/b", "flag": False, "size": 1.0}
 
 
-def test_an_input_stays_when_the_job_is_altered_elsewhere() -> None:
+def test_an_edited_input_stays_when_the_job_is_altered_elsewhere() -> None:
     form = inputs(least=404, but="/a")
     form.texts["least"] = "many"
     form.update({"least": 200, "but": "/c", "new": 1})
@@ -72,34 +75,34 @@ def test_an_input_stays_when_the_job_is_altered_elsewhere() -> None:
     assert form.texts == {"new": "1"}
 
 
-def test_what_is_typed_is_checked_and_set_as_one_alter(state: Path) -> None:
+def test_changed_values_are_checked_and_set_by_one_alter(state: Path) -> None:
     with kit.site(state, FEW, events=50) as site:
         backend, form = Backend(site.running.service), Inputs()
 
-        def in_force() -> dict[str, Value]:
-            found: dict[str, Value] = site.get("/jobs/few")["parameters"]
-            return found
+        def current_parameters() -> dict[str, Value]:
+            parameters: dict[str, Value] = site.get("/jobs/few")["parameters"]
+            return parameters
 
-        form.update(in_force())
+        form.update(current_parameters())
         assert form.texts == {"least": "404", "but": "/a"}
         assert form.check(backend, "few") is None, "nothing is changed"
         form.texts |= {"least": "500", "but": "/it's; DROP JOB few"}
-        would = form.check(backend, "few")
-        assert would is not None
-        assert (would.says, would.command) == ("altered job few; it needs no state", None)
-        assert in_force() == {"least": 404, "but": "/a"}, "only checked so far"
+        checked = form.check(backend, "few")
+        assert checked is not None
+        assert (checked.says, checked.command) == ("altered job few; it needs no state", None)
+        assert current_parameters() == {"least": 404, "but": "/a"}, "the values are only checked"
         done = form.set(backend, "few")
-        assert (done.says, done.command) == (would.says, 2)
-        assert in_force() == {"least": 500, "but": "/it's; DROP JOB few"}
-        form.update(in_force())
+        assert (done.says, done.command) == (checked.says, 2)
+        assert current_parameters() == {"least": 500, "but": "/it's; DROP JOB few"}
+        form.update(current_parameters())
         assert form.check(backend, "few") is None
         form.texts["least"] = "many"
         with pytest.raises(UserError, match="BAD_VALUE"):
             form.set(backend, "few")
-        assert in_force()["least"] == 500
+        assert current_parameters()["least"] == 500
 
 
-def test_what_the_query_cannot_take_is_refused(state: Path) -> None:
+def test_a_value_that_the_query_cannot_use_is_refused(state: Path) -> None:
     with kit.site(state, FEW, events=5) as site:
         backend = Backend(site.running.service)
         with pytest.raises(UserError):

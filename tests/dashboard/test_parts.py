@@ -1,4 +1,4 @@
-"""The parts of pages: what is escaped, what is drawn, how often the service is read."""
+"""The parts of pages: escaping, formats, charts, and the number of reads of the service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server import kit
 SCRIPT = "<script>alert('x')</script>"
 
 
-def test_nothing_that_is_shown_becomes_part_of_the_page() -> None:
+def test_shown_text_is_escaped() -> None:
     column = markup.Column(SCRIPT)
     shown = [
         markup.table(
@@ -47,7 +47,7 @@ def test_nothing_that_is_shown_becomes_part_of_the_page() -> None:
     assert "1,234,567" in shown[0]
 
 
-def test_figures_are_short() -> None:
+def test_numbers_are_short() -> None:
     assert [markup.rate(value) for value in (None, 0.0, 0.123, 3.21, 12345.6)] == [
         "-",
         "0",
@@ -59,7 +59,7 @@ def test_figures_are_short() -> None:
     assert "x" * 300 not in markup.cell("x" * 300)
 
 
-def test_a_graph_in_mermaid() -> None:
+def test_a_graph_is_rendered_as_escaped_mermaid() -> None:
     bad = 'a"] --> evil[("<img src=x>")] %% `x` #quot;'
     nodes = [
         GraphNode(id="scan:s", kind="stream", title=bad, about=[bad], rows_per_second=1234.0),
@@ -85,7 +85,7 @@ def test_a_graph_in_mermaid() -> None:
     assert render_mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=True).startswith("flowchart TB")
 
 
-def test_a_result_is_plotted_where_it_can_be() -> None:
+def test_a_result_with_a_number_and_labels_has_a_chart() -> None:
     rows = pl.DataFrame({"rank": [1, 2], "path": ["/a", "/b"], "n": [3, 5]})
     options = charts.result_chart(rows)
     assert options is not None
@@ -99,11 +99,11 @@ def test_a_result_is_plotted_where_it_can_be() -> None:
     assert charts.result_chart(rows.clear()) is None
 
 
-def test_buckets_have_heat() -> None:
-    sub: dict[str, Any] = dict.fromkeys(StageFacts.model_fields, 0.0)
-    sub |= {"bucket_seconds": [0.1, 0.3], "bucket_bytes": [5.0, 6.0], "bucket_map": [0, 1]}
+def test_the_heat_map_shows_work_state_or_slices() -> None:
+    stage: dict[str, Any] = dict.fromkeys(StageFacts.model_fields, 0.0)
+    stage |= {"bucket_seconds": [0.1, 0.3], "bucket_bytes": [5.0, 6.0], "bucket_map": [0, 1]}
     engine = EngineFacts(
-        name="e", master="inline", pid=1, epoch=2, maps_version=1, measured=True, sub_queries={"q": sub}
+        name="e", master="inline", pid=1, epoch=2, maps_version=1, measured=True, sub_queries={"q": stage}
     )
     for by, values in (("work", [0.1, 0.3]), ("state", [5.0, 6.0]), ("slice", [0, 1])):
         options = charts.heat_map(engine, by)
@@ -112,16 +112,16 @@ def test_buckets_have_heat() -> None:
     assert charts.heat_map(engine.model_copy(update={"sub_queries": {}}), "work") is None
 
 
-def test_many_pages_read_once(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pages_share_one_read_of_the_service(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.site(state, events=10) as site:
         backend, reads = Backend(site.running.service), list[float]()
         jobs = site.running.host.jobs
 
-        def counted() -> Any:
+        def counting_jobs() -> Any:
             reads.append(time.monotonic())
             return jobs()
 
-        monkeypatch.setattr(site.running.host, "jobs", counted)
+        monkeypatch.setattr(site.running.host, "jobs", counting_jobs)
         pages = [threading.Thread(target=backend.jobs) for _ in range(20)]
         for page in pages:
             page.start()
@@ -166,7 +166,7 @@ def test_a_unit_is_shown_as_ha_status_prints_it(tmp_path: Path) -> None:
         "measured": {"start_seconds": [3.0, 2.0]},
     }
     assert "primary" in recovery._engines(unit)
-    assert "at most 1.5 s" in recovery._recoveries(unit), "nobody saw it fail"
+    assert "at most 1.5 s" in recovery._recoveries(unit), "the instant of the failure is unknown"
     assert "2.5 s" in recovery._recoveries(unit)
     assert "start_seconds" in recovery._measurements(unit)
     worst = recovery._measurements({"measured": {"load": [4e6, 8e6], "start": [9.0, 2.0], "wire": []}})

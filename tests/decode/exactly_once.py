@@ -1,4 +1,4 @@
-"""Checks that hold for every decoder, whatever the bytes: used by the tests of each of them."""
+"""Checks that hold for every decoder and any bytes; the tests of each decoder use them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from penstock.logs.contract import Chunk
 
 
 def decode(decoder: Decoder, raw: bytes, columns: Collection[str] | None = None, start: int = 0) -> Decoded:
-    """Decodes a chunk and checks the shape of the answer and that each record came out exactly once."""
-    wanted = list(decoder.schema()) if columns is None else list(columns)
-    answer = decoder.decode(Chunk("p", start, raw), wanted)
-    assert answer.good.schema == {
+    """Decode a chunk; check the shape of the result and that it has each record exactly once."""
+    requested = list(decoder.schema()) if columns is None else list(columns)
+    decoded = decoder.decode(Chunk("p", start, raw), requested)
+    assert decoded.good.schema == {
         ROW: pl.UInt32,
-        **{n: t for n, t in decoder.schema().items() if n in wanted},
+        **{n: t for n, t in decoder.schema().items() if n in requested},
     }
-    assert answer.bad.schema == BAD_SCHEMA
-    assert answer.good[ROW].is_sorted()
-    assert answer.bad[ROW].is_sorted()
-    rows = sorted(answer.good[ROW].to_list() + answer.bad[ROW].to_list())
+    assert decoded.bad.schema == BAD_SCHEMA
+    assert decoded.good[ROW].is_sorted()
+    assert decoded.bad[ROW].is_sorted()
+    rows = sorted(decoded.good[ROW].to_list() + decoded.bad[ROW].to_list())
     header = int(getattr(decoder, "has_header", False) and start == 0)
     assert rows == list(range(header, raw.count(b"\n")))
-    return answer
+    return decoded
 
 
-def reasons(answer: Decoded) -> dict[int, str]:
-    """What is wrong, by row."""
-    return dict(zip(answer.bad[ROW].to_list(), answer.bad["reason"].to_list(), strict=True))
+def reasons(decoded: Decoded) -> dict[int, str]:
+    """Return the reason of each dead letter, by row."""
+    return dict(zip(decoded.bad[ROW].to_list(), decoded.bad["reason"].to_list(), strict=True))
 
 
 def check_cuts(decoder: Decoder, lines: list[bytes], cut: int, start: int = 7) -> None:
-    """The same records in one chunk and in two give the same rows, good and bad."""
+    """Check that the same records in one chunk and in two decode to the same rows, good and bad."""
     raw = b"".join(line + b"\n" for line in lines)
     head = b"".join(line + b"\n" for line in lines[:cut])
     whole = decode(decoder, raw, start=start)

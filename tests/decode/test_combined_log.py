@@ -23,8 +23,8 @@ SESSIONS = combined_log(extra=[Cookie("session")])
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
-def plain_reading(line: bytes) -> dict[str, object] | None:
-    """One line of SESSIONS, read with Python's `re`; None for a bad one. The rules, told a second time."""
+def parse_plainly(line: bytes) -> dict[str, object] | None:
+    """Parse one line of SESSIONS with Python's `re`; None for a bad one. This states the rules a second time."""
     try:
         text = line.removesuffix(b"\r").decode()
     except UnicodeDecodeError:
@@ -55,16 +55,16 @@ def plain_reading(line: bytes) -> dict[str, object] | None:
     counts = numbers.strip(" ").split(" ", 1)
     if len(counts) < 2 or not all(re.fullmatch(r"-|[+-]?[0-9]+", count) for count in counts):
         return None
-    asked = re.fullmatch(r"([A-Za-z]+) (.*?)(?: (HTTP/[0-9.]+))?", request, re.S)
+    request_parts = re.fullmatch(r"([A-Za-z]+) (.*?)(?: (HTTP/[0-9.]+))?", request, re.S)
     value = re.search(r"(?:^|;) *session=([^;]*)", cookies)
     return {
         "host": start[1],
         "ident": None if start[2] == "-" else start[2],
         "user": None if start[3] == "-" else start[3],
         "time": time,
-        "method": asked[1] if asked else None,
-        "path": asked[2] if asked else None,
-        "protocol": asked[3] if asked else None,
+        "method": request_parts[1] if request_parts else None,
+        "path": request_parts[2] if request_parts else None,
+        "protocol": request_parts[3] if request_parts else None,
         "status": None if counts[0] == "-" else int(counts[0]),
         "bytes": None if counts[1] == "-" else int(counts[1]),
         "referer": None if referer == "-" else referer,
@@ -73,7 +73,7 @@ def plain_reading(line: bytes) -> dict[str, object] | None:
     }
 
 
-def spliced(parts: list[bytes]) -> bytes:
+def splice(parts: list[bytes]) -> bytes:
     return b"".join(parts).replace(b"\n", b"")
 
 
@@ -123,11 +123,11 @@ harmless = st.sampled_from(
 
 
 def mostly(good: st.SearchStrategy[bytes], other: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """Fifteen good ones to one other, so that whole lines are often good."""
+    """Draw fifteen good ones to one other, so that whole lines are often good."""
     return st.integers(0, 15).flatmap(lambda n: good if n else other)
 
 
-pieces = mostly(st.lists(harmless, max_size=4).map(spliced), st.lists(nasty, max_size=4).map(spliced))
+pieces = mostly(st.lists(harmless, max_size=4).map(splice), st.lists(nasty, max_size=4).map(splice))
 head = mostly(
     st.sampled_from(
         [b"1.2.3.4 - - ", b"h - bob ", b"h - bob smith ", b"[::1] - - ", b"a b - - ", b"xn - - ", b"h  - "]
@@ -188,15 +188,15 @@ def log_line(draw: st.DrawFn) -> bytes:
 
 
 usual_line = st.integers(0, 99).map(lambda i: LINE.replace(b"u7", b"u%d" % i))
-log_lines = st.lists(st.one_of(usual_line, log_line(), st.lists(nasty, max_size=5).map(spliced)), max_size=12)
+log_lines = st.lists(st.one_of(usual_line, log_line(), st.lists(nasty, max_size=5).map(splice)), max_size=12)
 
 
 @settings(max_examples=400, deadline=None)
 @given(log_lines)
-def test_agrees_with_a_plain_reading_of_every_line(lines: list[bytes]) -> None:
-    answer = decode(SESSIONS, b"".join(line + b"\n" for line in lines), start=1)
-    found = {row.pop("_row"): row for row in answer.good.to_dicts()}
-    expected = {row: read for row, line in enumerate(lines) if (read := plain_reading(line)) is not None}
+def test_agrees_with_a_plain_parser_on_every_line(lines: list[bytes]) -> None:
+    decoded = decode(SESSIONS, b"".join(line + b"\n" for line in lines), start=1)
+    found = {row.pop("_row"): row for row in decoded.good.to_dicts()}
+    expected = {row: read for row, line in enumerate(lines) if (read := parse_plainly(line)) is not None}
     assert {row: read for row, read in expected.items() if _in_range(read)} == found
 
 
@@ -218,7 +218,7 @@ def test_the_structure_decides_whatever_columns_are_requested(lines: list[bytes]
     assert some.bad.equals(time_only.bad)
 
 
-def test_a_usual_line_gives_all_columns() -> None:
+def test_a_usual_line_has_all_columns() -> None:
     good = decode(SESSIONS, LINE + b"\n").good
     assert good.rows() == [
         (0, "1.2.3.4", None, None, AT, "GET", "/a?b=1", "HTTP/1.1", 200, 512, "http://r/", "Mozilla", "u7")
@@ -226,9 +226,9 @@ def test_a_usual_line_gives_all_columns() -> None:
 
 
 def test_a_stray_quote_spoils_its_own_line_only() -> None:
-    answer = decode(SESSIONS, LINE + b'\nbroken "line\n' + LINE + b"\n")
-    assert answer.good["_row"].to_list() == [0, 2]
-    assert reasons(answer) == {1: "expected 8 quotes, found 1"}
+    decoded = decode(SESSIONS, LINE + b'\nbroken "line\n' + LINE + b"\n")
+    assert decoded.good["_row"].to_list() == [0, 2]
+    assert reasons(decoded) == {1: "expected 8 quotes, found 1"}
 
 
 def test_escaped_quotes_belong_to_the_field() -> None:
@@ -241,7 +241,7 @@ def test_a_line_of_a_million_escaped_quotes_is_decoded() -> None:
     assert decode(SESSIONS, line + b"\n").good["agent"].str.len_bytes().to_list() == [1_000_000]
 
 
-def test_requests_that_are_none_keep_their_row() -> None:
+def test_lines_without_a_request_keep_their_row() -> None:
     lines = [LINE.replace(b"GET /a?b=1 HTTP/1.1", request) for request in (b"-", rb"\x16\x03\x01", b"")]
     good = decode(SESSIONS, b"\n".join(lines) + b"\n").good
     assert good["path"].to_list() == good["method"].to_list() == [None, None, None]

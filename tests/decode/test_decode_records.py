@@ -1,4 +1,4 @@
-"""What every decoder does before it looks at the format: cutting records, setting unreadable ones aside."""
+"""What every decoder does before it parses: cut records, and make unreadable ones dead letters."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ ANY = Pattern("(?P<text>.*)")
 
 
 def test_empty_lines_are_bad_and_counted() -> None:
-    answer = decode(ANY, b"a\n\nb\n\r\nc\r\n")
-    assert answer.good.rows() == [(0, "a"), (2, "b"), (4, "c")]
-    assert reasons(answer) == {1: "empty line", 3: "empty line"}
+    decoded = decode(ANY, b"a\n\nb\n\r\nc\r\n")
+    assert decoded.good.rows() == [(0, "a"), (2, "b"), (4, "c")]
+    assert reasons(decoded) == {1: "empty line", 3: "empty line"}
 
 
-def test_what_is_not_utf8_is_a_dead_letter_with_replacements() -> None:
-    answer = decode(ANY, b"a\nb\xffc\n" + "é\n".encode())
-    assert answer.good.rows() == [(0, "a"), (2, "é")]
-    assert answer.bad.rows() == [(1, "not UTF-8 at byte 1", "b\ufffdc")]
+def test_a_line_that_is_not_utf8_is_a_dead_letter_with_replacements() -> None:
+    decoded = decode(ANY, b"a\nb\xffc\n" + "é\n".encode())
+    assert decoded.good.rows() == [(0, "a"), (2, "é")]
+    assert decoded.bad.rows() == [(1, "not UTF-8 at byte 1", "b\ufffdc")]
 
 
 def test_many_undecodable_lines_among_many_good_ones() -> None:
-    answer = decode(ANY, b"".join(b"\xfe\n" if i % 700 == 0 else b"ok\n" for i in range(5_000)))
-    assert answer.bad["_row"].to_list() == list(range(0, 5_000, 700))
+    decoded = decode(ANY, b"".join(b"\xfe\n" if i % 700 == 0 else b"ok\n" for i in range(5_000)))
+    assert decoded.bad["_row"].to_list() == list(range(0, 5_000, 700))
 
 
 def test_latin1_is_decoded_on_request() -> None:
@@ -32,10 +32,10 @@ def test_latin1_is_decoded_on_request() -> None:
 
 
 def test_records_over_the_limit_are_dead_letters_and_a_megabyte_is_not() -> None:
-    answer = decode(ANY, b"a" * (1 << 20) + b"\n" + b"b" * ((1 << 20) + 1) + b"\nc\n")
-    assert answer.good["text"].str.len_bytes().to_list() == [1 << 20, 1]
-    assert reasons(answer) == {1: "record of 1048577 bytes is longer than 1048576 bytes"}
-    assert answer.bad["raw"].str.len_bytes().to_list() == [4096]
+    decoded = decode(ANY, b"a" * (1 << 20) + b"\n" + b"b" * ((1 << 20) + 1) + b"\nc\n")
+    assert decoded.good["text"].str.len_bytes().to_list() == [1 << 20, 1]
+    assert reasons(decoded) == {1: "record of 1048577 bytes is longer than 1048576 bytes"}
+    assert decoded.bad["raw"].str.len_bytes().to_list() == [4096]
 
 
 def test_zero_bytes_and_lone_returns_are_text() -> None:
@@ -44,8 +44,8 @@ def test_zero_bytes_and_lone_returns_are_text() -> None:
 
 def test_first_bytes_that_look_like_a_compressed_file_are_text() -> None:
     for start in (b"x^", b"x\x01", b"x\x9c", b"\x1f\x8b", b"(\xb5/\xfd", b"BZh"):
-        answer = decode(Pattern("(?P<text>.*)", encoding="latin-1"), start + b"\nb\n")
-        assert answer.good["text"].to_list() == [start.decode("latin-1"), "b"]
+        decoded = decode(Pattern("(?P<text>.*)", encoding="latin-1"), start + b"\nb\n")
+        assert decoded.good["text"].to_list() == [start.decode("latin-1"), "b"]
 
 
 def test_a_byte_order_mark_is_nothing_at_the_start_of_a_partition_only() -> None:
@@ -55,8 +55,8 @@ def test_a_byte_order_mark_is_nothing_at_the_start_of_a_partition_only() -> None
 
 
 def test_an_empty_chunk_gives_empty_frames() -> None:
-    answer = decode(ANY, b"")
-    assert answer.good.height == answer.bad.height == 0
+    decoded = decode(ANY, b"")
+    assert decoded.good.height == decoded.bad.height == 0
 
 
 def test_no_requested_column_still_counts_the_records() -> None:

@@ -31,8 +31,8 @@ line = st.one_of(
 )
 
 
-def plain_reading(text: str) -> list[str] | None:
-    """One line by csv's strict dialect; None for a bad one. A quote inside an unquoted field is bad here."""
+def parse_plainly(text: str) -> list[str] | None:
+    """Parse one line by csv's strict dialect; None for a bad one. A quote inside an unquoted field is bad here."""
     try:
         fields = next(csv.reader([text], strict=True))
     except (csv.Error, StopIteration):
@@ -41,7 +41,7 @@ def plain_reading(text: str) -> list[str] | None:
 
 
 def _has_stray_quote(text: str, fields: list[str]) -> bool:
-    """Whether a field that the text does not quote as a whole has a quote in it."""
+    """Whether a field that is not quoted as a whole has a quote in it."""
     at = 0
     for field in fields:
         quoted = '"' + field.replace('"', '""') + '"'
@@ -57,9 +57,9 @@ def _has_stray_quote(text: str, fields: list[str]) -> bool:
 @settings(max_examples=400, deadline=None)
 @given(st.lists(line, max_size=8))
 def test_agrees_with_the_csv_module(lines: list[str]) -> None:
-    answer = decode(THREE, "".join(text + "\n" for text in lines).encode())
-    expected = {row: fields for row, text in enumerate(lines) if (fields := plain_reading(text)) is not None}
-    assert {row: list(fields) for row, *fields in answer.good.rows()} == expected
+    decoded = decode(THREE, "".join(text + "\n" for text in lines).encode())
+    expected = {row: fields for row, text in enumerate(lines) if (fields := parse_plainly(text)) is not None}
+    assert {row: list(fields) for row, *fields in decoded.good.rows()} == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -69,14 +69,14 @@ def test_where_the_chunk_is_cut_changes_nothing(lines: list[str], data: st.DataO
 
 
 def test_an_open_quote_spoils_its_own_line_only() -> None:
-    answer = decode(THREE, b'1,2,3\n1,"2,3\n4,5,6\n7,8"x",9\n')
-    assert answer.good["a"].to_list() == ["1", "4"]
-    assert reasons(answer) == {1: "a quote is not closed", 3: "a quote inside a field is not doubled"}
+    decoded = decode(THREE, b'1,2,3\n1,"2,3\n4,5,6\n7,8"x",9\n')
+    assert decoded.good["a"].to_list() == ["1", "4"]
+    assert reasons(decoded) == {1: "a quote is not closed", 3: "a quote inside a field is not doubled"}
 
 
 def test_the_number_of_fields_is_reported() -> None:
-    answer = decode(THREE, b"1,2\n1,2,3,4\n\n")
-    assert reasons(answer) == {
+    decoded = decode(THREE, b"1,2\n1,2,3,4\n\n")
+    assert reasons(decoded) == {
         0: "expected 3 fields, found 2",
         1: "expected 3 fields, found 4",
         2: "empty line",
@@ -106,9 +106,9 @@ def test_a_header_may_have_another_number_of_fields() -> None:
 
 def test_null_values_are_null_and_by_default_the_empty_field_is() -> None:
     decoder = Delimited({"a": pl.Int64, "b": pl.String}, null_values=("NA",))
-    answer = decode(decoder, b'NA,"NA"\n,x\n')
-    assert answer.good.rows() == [(0, None, None)]
-    assert reasons(answer) == {1: "column a: '' is not Int64"}
+    decoded = decode(decoder, b'NA,"NA"\n,x\n')
+    assert decoded.good.rows() == [(0, None, None)]
+    assert reasons(decoded) == {1: "column a: '' is not Int64"}
     assert decode(Delimited({"a": pl.Int64, "b": pl.String}), b',""\n').good.rows() == [(0, None, None)]
 
 
@@ -118,12 +118,12 @@ def test_other_types_and_epoch_times() -> None:
         times={"s": "s", "ms": "ms"},
         quote=None,
     )
-    answer = decode(
+    decoded = decode(
         decoder, b"2024-02-29,True,1,1500\n2024-02-30,false,1,1\n2024-02-28,maybe,1,1\n,,9999999999999,\n"
     )
     at, later = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 1, 500_000)
-    assert answer.good.rows() == [(0, date(2024, 2, 29), True, at, later)]
-    assert [reason.split(":")[0] for reason in reasons(answer).values()] == [
+    assert decoded.good.rows() == [(0, date(2024, 2, 29), True, at, later)]
+    assert [reason.split(":")[0] for reason in reasons(decoded).values()] == [
         "column day",
         "column yes",
         "column s",

@@ -75,9 +75,9 @@ def test_missing_fields_are_null_and_unknown_ones_ignored() -> None:
 
 def test_bad_lines_are_named_with_their_reason() -> None:
     raw = b'{"n":1}\n{"n":"abc"}\nnot json\n[1]\n{"n":2}\n{"b":1}\n{"n":99999999999999999999}\n'
-    answer = decode(DECODER, raw)
-    assert answer.good["n"].to_list() == [1, 2]
-    assert reasons(answer) == {
+    decoded = decode(DECODER, raw)
+    assert decoded.good["n"].to_list() == [1, 2]
+    assert reasons(decoded) == {
         1: "column n: 'abc' is not Int64",
         2: "not JSON: Expecting value at character 0",
         3: "not a JSON object",
@@ -91,29 +91,29 @@ def test_a_wrong_type_matters_only_where_requested() -> None:
 
 
 def test_no_requested_column_still_finds_what_is_not_an_object() -> None:
-    answer = decode(DECODER, b'{"n":1}\n[\n{}\n', [])
-    assert answer.good.rows() == [(0,), (2,)]
+    decoded = decode(DECODER, b'{"n":1}\n[\n{}\n', [])
+    assert decoded.good.rows() == [(0,), (2,)]
 
 
 def test_thousands_of_bad_lines_among_good_ones() -> None:
     lines = [b'{"n":"x"}' if i % 3 == 0 else b'{"n":%d}' % i for i in range(6_000)]
-    answer = decode(DECODER, b"\n".join(lines) + b"\n")
-    assert answer.good["n"].to_list() == [i for i in range(6_000) if i % 3]
+    decoded = decode(DECODER, b"\n".join(lines) + b"\n")
+    assert decoded.good["n"].to_list() == [i for i in range(6_000) if i % 3]
 
 
 def test_deep_nesting_is_refused_without_harm() -> None:
-    answer = decode(DECODER, b'{"n":1}\n' + b"[" * 200_000 + b'\n{"n":2}\n')
-    assert answer.good["n"].to_list() == [1, 2]
+    decoded = decode(DECODER, b'{"n":1}\n' + b"[" * 200_000 + b'\n{"n":2}\n')
+    assert decoded.good["n"].to_list() == [1, 2]
 
 
 def test_times_come_as_iso_text_or_epoch_numbers() -> None:
     zone = pl.Datetime("us", "UTC")
     decoder = JsonLines({"iso": zone, "ms": zone, "s": zone}, times={"ms": "ms", "s": "s"})
     record = {"iso": "2015-09-12T00:46:58.771Z", "ms": 1442018818771, "s": 1442018818}
-    answer = decode(decoder, json.dumps(record).encode() + b'\n{"iso":"yesterday"}\n{"ms":"x"}\n{"s":1e3}\n')
+    decoded = decode(decoder, json.dumps(record).encode() + b'\n{"iso":"yesterday"}\n{"ms":"x"}\n{"s":1e3}\n')
     at = datetime(2015, 9, 12, 0, 46, 58, tzinfo=UTC)
-    assert answer.good.rows() == [(0, at.replace(microsecond=771_000), at.replace(microsecond=771_000), at)]
-    assert list(reasons(answer)) == [1, 2, 3]
+    assert decoded.good.rows() == [(0, at.replace(microsecond=771_000), at.replace(microsecond=771_000), at)]
+    assert list(reasons(decoded)) == [1, 2, 3]
 
 
 def test_lists_and_structs_are_read_too() -> None:
@@ -124,19 +124,21 @@ def test_lists_and_structs_are_read_too() -> None:
 @pytest.mark.parametrize("dtype", [pl.Int8, pl.Int16, pl.UInt8, pl.UInt16])
 def test_small_whole_numbers(dtype: type[pl.DataType], capfd: pytest.CaptureFixture[str]) -> None:
     decoder = JsonLines({"a": dtype, "b": pl.String})
-    answer = decode(
+    decoded = decode(
         decoder, b'{"a":7}\n{"a":70000}\n{"b":"x"}\n{"a":1.5}\n{"a":"7"}\n{"a":99999999999999999999}\n'
     )
-    assert answer.good.rows() == [(0, 7, None), (2, None, "x")]
-    told = reasons(answer)
-    assert list(told) == [1, 3, 4, 5]
-    assert all(reason.startswith("column a: ") for reason in told.values())
+    assert decoded.good.rows() == [(0, 7, None), (2, None, "x")]
+    reasons_by_row = reasons(decoded)
+    assert list(reasons_by_row) == [1, 3, 4, 5]
+    assert all(reason.startswith("column a: ") for reason in reasons_by_row.values())
     assert "panicked" not in capfd.readouterr().err
 
 
 def test_great_whole_numbers() -> None:
-    answer = decode(JsonLines({"a": pl.Int128}), b'{"a":170141183460469231731687303715884105727}\n{"a":-5}\n')
-    assert answer.good["a"].to_list() == [2**127 - 1, -5]
+    decoded = decode(
+        JsonLines({"a": pl.Int128}), b'{"a":170141183460469231731687303715884105727}\n{"a":-5}\n'
+    )
+    assert decoded.good["a"].to_list() == [2**127 - 1, -5]
 
 
 def test_decimals_are_what_was_written() -> None:
@@ -161,12 +163,12 @@ def test_decimals_are_what_was_written() -> None:
         "0.00000100000000000000001",
     ]
     lines = "".join('{"a":' + text + "}\n" for text in texts + wrong)
-    answer = decode(decoder, lines.encode())
+    decoded = decode(decoder, lines.encode())
     expected = [None if text == "null" else Decimal(text.strip('"')) for text in texts]
-    assert answer.good["a"].to_list() == expected
-    told = reasons(answer)
-    assert list(told) == list(range(len(texts), len(texts) + len(wrong)))
-    assert all(reason.startswith("column a: ") for reason in told.values())
+    assert decoded.good["a"].to_list() == expected
+    reasons_by_row = reasons(decoded)
+    assert list(reasons_by_row) == list(range(len(texts), len(texts) + len(wrong)))
+    assert all(reason.startswith("column a: ") for reason in reasons_by_row.values())
 
 
 def test_decimals_in_lists_and_structs() -> None:
@@ -185,14 +187,14 @@ def test_decimals_in_lists_and_structs() -> None:
         '{"d":[{"p":12345678901234567.25},{"p":null}]}',
         "{}",
     ]
-    answer = decode(decoder, "".join(line + "\n" for line in lines).encode())
+    decoded = decode(decoder, "".join(line + "\n" for line in lines).encode())
     d = Decimal
-    assert answer.good.rows() == [
+    assert decoded.good.rows() == [
         (0, [d("1.1"), None, d("1234567890.0123456789")], {"p": d("0.1234567891"), "t": "1.5"}, None),
         (3, None, None, [{"p": d("12345678901234567.25")}, {"p": None}]),
         (4, None, None, None),
     ]
-    assert [reason.split(":")[0] for reason in reasons(answer).values()] == ["column l", "column s"]
+    assert [reason.split(":")[0] for reason in reasons(decoded).values()] == ["column l", "column s"]
 
 
 number = st.one_of(

@@ -25,9 +25,9 @@ def test_groups_become_typed_columns_and_absent_ones_null() -> None:
 
 
 def test_the_whole_record_must_match() -> None:
-    answer = decode(Pattern("(?P<n>[0-9]+)"), b"12\n12x\nx12\n")
-    assert answer.good["n"].to_list() == ["12"]
-    assert reasons(answer) == {1: "does not match the pattern", 2: "does not match the pattern"}
+    decoded = decode(Pattern("(?P<n>[0-9]+)"), b"12\n12x\nx12\n")
+    assert decoded.good["n"].to_list() == ["12"]
+    assert reasons(decoded) == {1: "does not match the pattern", 2: "does not match the pattern"}
 
 
 def test_alternatives_are_matched_as_one_expression() -> None:

@@ -28,11 +28,11 @@ def read(name: str) -> bytes:
 
 
 def test_an_apache_log() -> None:
-    answer = decode(combined_log(), read("access_apache_combined.log.gz"))
-    assert answer.good.height + answer.bad.height == 10_000
-    assert reasons(answer) == {8_898: "expected 6 quotes, found 5"}
-    assert answer.good["path"].null_count() == 0
-    assert answer.good["status"].value_counts(sort=True)["status"].to_list()[:2] == [200, 304]
+    decoded = decode(combined_log(), read("access_apache_combined.log.gz"))
+    assert decoded.good.height + decoded.bad.height == 10_000
+    assert reasons(decoded) == {8_898: "expected 6 quotes, found 5"}
+    assert decoded.good["path"].null_count() == 0
+    assert decoded.good["status"].value_counts(sort=True)["status"].to_list()[:2] == [200, 304]
 
 
 @pytest.mark.parametrize("day", ["nasa_19950701.tsv.gz", "nasa_19950801.tsv.gz"])
@@ -54,10 +54,10 @@ def test_the_nasa_logs(day: str) -> None:
         null_values=("-", ""),
         encoding="latin-1",
     )
-    answer = decode(decoder, read(day))
-    assert answer.good.height == 9_999
-    assert answer.bad.height == 0
-    assert answer.good["time"].dt.year().unique().to_list() == [1995]
+    decoded = decode(decoder, read(day))
+    assert decoded.good.height == 9_999
+    assert decoded.bad.height == 0
+    assert decoded.good["time"].dt.year().unique().to_list() == [1995]
 
 
 def test_shop_invoices() -> None:
@@ -74,11 +74,11 @@ def test_shop_invoices() -> None:
         "Country": pl.String,
     }
     times = {"InvoiceDate": "%Y-%m-%d %H:%M:%S"}
-    answer = decode(
+    decoded = decode(
         Delimited({**columns, **more}, has_header=True, times=times), read("online_retail.csv.gz")
     )
-    assert (answer.good.height, reasons(answer)) == (541_909, {})
-    assert answer.good["Quantity"].min() == -80_995
+    assert (decoded.good.height, reasons(decoded)) == (541_909, {})
+    assert decoded.good["Quantity"].min() == -80_995
 
 
 def test_taxi_trips() -> None:
@@ -91,11 +91,11 @@ def test_taxi_trips() -> None:
     }
     floats: Columns = dict.fromkeys(["miles", "x0", "y0", "x1", "y1"], pl.Float64)
     money: Columns = dict.fromkeys(["fare", "surcharge", "tax", "tip", "tolls", "total"], pl.Float64)
-    answer = decode(
+    decoded = decode(
         Delimited({**texts, **floats, "paid": pl.String, **money}), read("taxi_trips_2013-01-01.csv.gz")
     )
-    assert (answer.good.height, reasons(answer)) == (10_004, {})
-    assert answer.good["dropoff"].is_sorted()
+    assert (decoded.good.height, reasons(decoded)) == (10_004, {})
+    assert decoded.good["dropoff"].is_sorted()
 
 
 def test_call_records() -> None:
@@ -108,14 +108,14 @@ def test_call_records() -> None:
         "tower": pl.Int64,
     }
     decoder = Delimited(columns, has_header=True, times={"at": "%m/%d/%Y %H:%M"})
-    answer = decode(decoder, read("call_records.csv.gz"))
-    assert (answer.good.height, reasons(answer)) == (9_834, {})
+    decoded = decode(decoder, read("call_records.csv.gz"))
+    assert (decoded.good.height, reasons(decoded)) == (9_834, {})
 
 
 def test_wikipedia_edits() -> None:
     decoder = JsonLines(
         {"time": UTC, "channel": pl.String, "page": pl.String, "delta": pl.Int64, "isRobot": pl.Boolean}
     )
-    answer = decode(decoder, read("wiki_edits_2015-09-12.json.gz"))
-    assert (answer.good.height, reasons(answer)) == (39_244, {})
-    assert answer.good["time"].dt.date().n_unique() == 1
+    decoded = decode(decoder, read("wiki_edits_2015-09-12.json.gz"))
+    assert (decoded.good.height, reasons(decoded)) == (39_244, {})
+    assert decoded.good["time"].dt.date().n_unique() == 1

@@ -1,6 +1,6 @@
-"""Runs an app three ways: straight; cut into other epochs; killed, and resumed at another parallelism.
+"""Run an app three ways: straight; cut into other epochs; killed, and resumed at another parallelism.
 
-Receives a function that builds the app; hands the rows by output, in the order told, after comparing the ways.
+The rows of each output, in the order of emission, are compared between the ways.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Build = Callable[[Path], ps.App]
 
 
 def data(name: str) -> Path:
-    """A file of real data; where it is absent the test is skipped."""
+    """Return a file of real data; skip the test without it."""
     if not (DATA / name).is_file():
         pytest.skip(f"the real data, ../shared/data/{name}, is not on this machine")
     return DATA / name
@@ -39,22 +39,22 @@ class _Killed(Exception):
 
 
 @contextmanager
-def killed(at: str, in_epoch: int) -> Iterator[None]:
-    """Let the engine end when it comes to this step of this epoch; it must come there."""
+def killed_at(at: str, in_epoch: int) -> Iterator[None]:
+    """End the engine at this step of this epoch; fail if it never gets there."""
 
-    def reached(step: str, number: int, engine_pid: int | None = None) -> None:
+    def check_step(step: str, number: int, engine_pid: int | None = None) -> None:
         if (step, number) == (at, in_epoch):
             raise _Killed
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (admission, epoch, slices, stages):
-            patch.setattr(module, "reached", reached)
+            patch.setattr(module, "reached", check_step)
         with pytest.raises(_Killed):
             yield
 
 
-def told(results: Path) -> Rows:
-    """The rows of every JSON-lines output below a directory, in the order told."""
+def read_rows(results: Path) -> Rows:
+    """Read the rows of every JSON-lines output below a directory, in the order of emission."""
     found: Rows = {}
     for file in sorted(results.glob("*/*.jsonl")):
         lines = file.read_text().splitlines()
@@ -62,23 +62,23 @@ def told(results: Path) -> Rows:
     return found
 
 
-def three_ways(build: Build, folder: Path, *, units: int, most_slices: int = 5) -> Rows:
-    """The rows of the straight run; the others must have told the same, in whatever order at one instant."""
+def run_three_ways(build: Build, folder: Path, *, units: int, most_slices: int = 5) -> Rows:
+    """Return the rows of the straight run; the other runs must emit the same, in any order at one instant."""
     run_inline(build(folder / "straight"), folder / "straight-state", slices=1)
-    straight = told(folder / "straight")
+    straight = read_rows(folder / "straight")
     run_inline(
         build(folder / "cut"),
         folder / "cut-state",
         epoch_units=units,
         slices=lambda n: 1 + n % min(3, most_slices),
     )
-    assert in_any_order(told(folder / "cut")) == in_any_order(straight), "cut into other epochs"
+    assert in_any_order(read_rows(folder / "cut")) == in_any_order(straight), "cut into other epochs"
     dying = build(folder / "killed")
     for at, number in (("sliced", 1), ("delivered", 2)):
-        with killed(at, number):
+        with killed_at(at, number):
             run_inline(dying, folder / "killed-state", epoch_units=2 * units, slices=1)
     run_inline(build(folder / "killed"), folder / "killed-state", epoch_units=3 * units, slices=most_slices)
-    assert in_any_order(told(folder / "killed")) == in_any_order(straight), "killed and resumed"
+    assert in_any_order(read_rows(folder / "killed")) == in_any_order(straight), "killed and resumed"
     return straight
 
 
@@ -86,8 +86,8 @@ def in_any_order(rows: Rows) -> dict[str, list[str]]:
     return {name: sorted(json.dumps(row, sort_keys=True) for row in found) for name, found in rows.items()}
 
 
-def same(found: list[Row], expected: list[Row]) -> None:
-    """Two lists hold the same rows, in any order; floats may differ in the ninth digit."""
+def assert_same_rows(found: list[Row], expected: list[Row]) -> None:
+    """Assert that two lists hold the same rows, in any order; floats may differ in the ninth digit."""
     one, other = (sorted((_split(row) for row in rows), key=repr) for rows in (found, expected))
     assert Counter(words for words, _ in one) == Counter(words for words, _ in other)
     for (words, mine), (_, theirs) in zip(one, other, strict=True):
@@ -95,14 +95,14 @@ def same(found: list[Row], expected: list[Row]) -> None:
 
 
 def _split(row: Row) -> tuple[str, list[float]]:
-    """What must be equal, as text, and the numbers that may differ a little."""
+    """Split a row into the part that must be equal, as text, and the numbers that may differ a little."""
     floats = {name: value for name, value in row.items() if isinstance(value, float)}
-    words = {name: _plain(value) for name, value in row.items() if name not in floats}
+    words = {name: _normalise(value) for name, value in row.items() if name not in floats}
     return json.dumps([words, sorted(floats)], sort_keys=True), [floats[name] for name in sorted(floats)]
 
 
-def _plain(value: Any) -> Any:
-    """Instants in one form, whether as JSON has them or as Python does."""
+def _normalise(value: Any) -> Any:
+    """Convert instants of JSON and of Python to one form."""
     if isinstance(value, str) and len(value) >= 20 and value[10] == "T" and value.endswith("Z"):
         value = datetime.fromisoformat(value)
     return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value

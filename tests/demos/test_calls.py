@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.demos.calls import build
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
-from tests.demos.kit import same, three_ways
+from tests.demos.kit import assert_same_rows, run_three_ways
 
 S = 1_000_000
 
@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
 
 def log() -> dict[str, list[str]]:
-    """Few callers who call a lot, from all over the country now and then."""
+    """Return calls of few callers who call often, sometimes from far away."""
     made = ps.call_records(total=260, rate=2, callers=25, districts=5, impossible=0.1, live=False)
     return {
         part.id: b"".join(chunk.data for chunk in made.read(Span(part.id, 0, part.latest)))
@@ -42,7 +42,7 @@ def log() -> dict[str, list[str]]:
     }
 
 
-def parsed(lines: dict[str, list[str]]) -> list[Call]:
+def parse_calls(lines: dict[str, list[str]]) -> list[Call]:
     calls = []
     for partition, name in enumerate(sorted(lines)):
         for place, line in enumerate(lines[name]):
@@ -57,7 +57,7 @@ def instant(micros: int) -> datetime:
 
 
 def windows(times: list[tuple[int, Any]], size: int, every: int) -> dict[int, list[Any]]:
-    """What lies in each window, by its start."""
+    """Return the values of each window, by its start."""
     found: dict[int, list[Any]] = defaultdict(list)
     for time, value in times:
         start = time // every * every
@@ -68,7 +68,7 @@ def windows(times: list[tuple[int, Any]], size: int, every: int) -> dict[int, li
 
 
 def kilometres(one: Call, other: Call) -> float:
-    """By the law of cosines for the sphere's chord."""
+    """Return the distance of two calls, by the law of cosines for the sphere's chord."""
 
     def vector(call: Call) -> tuple[float, float, float]:
         lat, lon = math.radians(call.lat), math.radians(call.lon)
@@ -94,15 +94,15 @@ def averages(calls: list[Call], by: str, size: int, every: int) -> list[dict[str
     return rows
 
 
-def test_calls_as_by_hand_three_ways(tmp_path: Path) -> None:
+def test_call_queries_match_plain_python_three_ways(tmp_path: Path) -> None:
     lines = log()
-    rows = three_ways(
+    rows = run_three_ways(
         lambda results: build(ListLog(lines), results, long_seconds=200, near="20s"), tmp_path, units=30
     )
-    calls = parsed(lines)
-    same(rows["districts"], averages(calls, "district", 60 * S, 10 * S))
+    calls = parse_calls(lines)
+    assert_same_rows(rows["districts"], averages(calls, "district", 60 * S, 10 * S))
     hours = averages(calls, "src", 3600 * S, 60 * S)
-    same(rows["heavy"], [row for row in hours if row["avg_seconds"] > 200])
+    assert_same_rows(rows["heavy"], [row for row in hours if row["avg_seconds"] > 200])
 
     alarms: list[tuple[int, tuple[str, str]]] = []
     far, last = [], {}
@@ -123,7 +123,7 @@ def test_calls_as_by_hand_three_ways(tmp_path: Path) -> None:
             )
             alarms.append((call.ts, (call.src, "too far")))
     found = [{**row, "km": round(row["km"], 3)} for row in rows["too_far"]]
-    same(found, [{**row, "km": round(row["km"], 3)} for row in far])
+    assert_same_rows(found, [{**row, "km": round(row["km"], 3)} for row in far])
 
     overlapping = []
     for one, other in combinations(calls, 2):
@@ -144,7 +144,7 @@ def test_calls_as_by_hand_three_ways(tmp_path: Path) -> None:
                 }
             )
             alarms.append((other.ts, (number, "overlapping")))
-    same(rows["overlapping"], overlapping)
+    assert_same_rows(rows["overlapping"], overlapping)
 
     fraud = []
     for number in {number for _, (number, _) in alarms}:
@@ -153,5 +153,5 @@ def test_calls_as_by_hand_three_ways(tmp_path: Path) -> None:
             if len(kinds) >= 2:
                 span = {"window_start": instant(start), "window_end": instant(start + 3600 * S)}
                 fraud.append({**span, "number": number, "alarms": len(kinds), "kinds": len(set(kinds))})
-    same(rows["fraud"], fraud)
+    assert_same_rows(rows["fraud"], fraud)
     assert all(len(rows[name]) > 10 for name in ("heavy", "districts", "too_far", "overlapping", "fraud"))

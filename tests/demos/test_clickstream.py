@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.demos.clickstream import build
 from penstock.testing import ListLog
-from tests.demos.kit import Row, same, three_ways
+from tests.demos.kit import Row, assert_same_rows, run_three_ways
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,12 +30,12 @@ def floor(at: datetime, seconds: int) -> datetime:
     return EPOCH + (at - EPOCH) // timedelta(seconds=seconds) * timedelta(seconds=seconds)
 
 
-def ranked(counts: Counter[str], name: str) -> list[Row]:
+def rank(counts: Counter[str], name: str) -> list[Row]:
     best = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:3]
     return [{"rank": rank, name: key, "count": count} for rank, (key, count) in enumerate(best, 1)]
 
 
-def test_walks_and_hot_pages_three_ways(tmp_path: Path) -> None:
+def test_walks_and_hot_pages_match_plain_python_three_ways(tmp_path: Path) -> None:
     draw, lines, clicks = random.Random(8), [], []
     for number in range(300):
         at = BEGIN + timedelta(seconds=number // 3)
@@ -51,7 +51,7 @@ def test_walks_and_hot_pages_three_ways(tmp_path: Path) -> None:
         )
         if path != "/x.css":
             clicks.append((at, user, path.split("?")[0], SITES[referer], AGENTS[agent]))
-    rows = three_ways(lambda results: build(ListLog(lines), results, best=3), tmp_path, units=40)
+    rows = run_three_ways(lambda results: build(ListLog(lines), results, best=3), tmp_path, units=40)
 
     windows: dict[str, dict[tuple[datetime, str], Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     walks: dict[datetime, list[str]] = defaultdict(list)
@@ -62,21 +62,21 @@ def test_walks_and_hot_pages_three_ways(tmp_path: Path) -> None:
             walks[floor(at, 5) + timedelta(seconds=5)].append(" > ".join(seen[user][-3:]))
         for name, group in (("pages", ""), ("sites", site), ("segments", segment)):
             windows[name][floor(at, 30), group][page] += 1
-    for name, told in windows.items():
+    for name, counts_by_window in windows.items():
         expected = []
-        for (start, group), counts in told.items():
+        for (start, group), counts in counts_by_window.items():
             window = {"window_start": start, "window_end": start + timedelta(seconds=30)}
             of = {} if name == "pages" else {name.removesuffix("s"): group}
-            expected += [{**window, **of, **row} for row in ranked(counts, "page")]
-        same(rows[name], expected)
+            expected += [{**window, **of, **row} for row in rank(counts, "page")]
+        assert_same_rows(rows[name], expected)
 
     total: Counter[str] = Counter()
     patterns: list[Row] = []
     before: list[Row] = []
     for tick, found in sorted(walks.items()):
         total.update(found)
-        if (best := ranked(total, "pattern")) != before:
+        if (best := rank(total, "pattern")) != before:
             before = best
             patterns += [{"as_of": tick, **row} for row in best]
-    same(rows["patterns"], patterns)
+    assert_same_rows(rows["patterns"], patterns)
     assert len(patterns) > 30

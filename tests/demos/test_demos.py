@@ -1,4 +1,4 @@
-"""Every demo is there by its name, runs on the log it makes up, and has a paragraph."""
+"""Every demo has a name, runs on its generated log, and has a paragraph in the README."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEMOS = Path(penstock.demos.__file__).parent
 
 
 def scans(app: App | JobsApp, state: Path) -> Mapping[str, ScanPlan]:
-    """The streams that an application reads."""
+    """Return the streams that an application reads."""
     if isinstance(app, App):
         return compile_app(app).scans
     jobs = app.on(state)
@@ -29,7 +29,7 @@ def scans(app: App | JobsApp, state: Path) -> Mapping[str, ScanPlan]:
 
 
 @pytest.mark.parametrize("name", Name)
-def test_a_demo_reads_the_log_it_makes_up(name: Name, tmp_path: Path) -> None:
+def test_a_demo_can_decode_its_generated_log(name: Name, tmp_path: Path) -> None:
     app, _ = application(name, tmp_path / "results")
     assert app.name == name.value
     for scan in scans(app, tmp_path).values():
@@ -47,7 +47,7 @@ def test_the_file_of_a_demo_can_be_run_by_itself(name: Name) -> None:
     assert load(DEMOS / f"{name.value}.py").name == name.value
 
 
-def test_a_cookie_is_for_clicks() -> None:
+def test_only_click_demos_take_a_cookie() -> None:
     with pytest.raises(UserError) as refusal:
         application(Name.taxi, Path("out"), cookie="session")
     assert refusal.value.condition == "BAD_OPTION"

@@ -16,7 +16,7 @@ from penstock.demos import retail, shop
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
 from penstock.testing.inline import InlineEngine
-from tests.demos.kit import Row, data, killed, same, three_ways
+from tests.demos.kit import Row, assert_same_rows, data, killed_at, run_three_ways
 
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ def floor(at: datetime) -> datetime:
     return EPOCH + (at - EPOCH) // DAY * DAY
 
 
-def by_hand(lines: list[str]) -> dict[str, list[Row]]:
+def expected_rows(lines: list[str]) -> dict[str, list[Row]]:
     units: dict[datetime, Counter[str]] = defaultdict(Counter)
     by_customer: dict[str, list[tuple[datetime, str, int]]] = defaultdict(list)
     bought: dict[tuple[str, str], list[list[str | int]]] = defaultdict(list)
@@ -42,11 +42,11 @@ def by_hand(lines: list[str]) -> dict[str, list[Row]]:
         if int(quantity) > 0:
             open_lines += [[invoice, len(open_lines)]] * int(quantity)
             continue
-        told: dict[tuple[str | None, int], int] = Counter()
+        counts: dict[tuple[str | None, int], int] = Counter()
         for _ in range(-int(quantity)):
             one = open_lines.pop() if open_lines else [None, -1]
-            told[one[0], one[1]] += 1  # type: ignore[index]
-        for (of, _), count in told.items():
+            counts[one[0], one[1]] += 1  # type: ignore[index]
+        for (of, _), count in counts.items():
             back.append(
                 {
                     "customer": customer,
@@ -84,23 +84,23 @@ def by_hand(lines: list[str]) -> dict[str, list[Row]]:
 
 
 def compare(lines: list[str], folder: Path) -> None:
-    rows = three_ways(
+    rows = run_three_ways(
         lambda results: retail.build(ListLog(lines), results, header=False), folder, units=len(lines) // 6
     )
-    expected = by_hand(lines)
+    expected = expected_rows(lines)
     for name, found in expected.items():
-        same(rows[name], found)
+        assert_same_rows(rows[name], found)
         assert found
 
 
-def test_invoices_three_ways(tmp_path: Path) -> None:
+def test_invoices_match_plain_python_three_ways(tmp_path: Path) -> None:
     log = retail.generate_log(retail.line, rate=0.005, live=False, total=700, partitions=1)
     text = next(log.read(Span("p0", 0, 700))).data.decode()
     compare(text.splitlines()[2:], tmp_path)
 
 
 @pytest.mark.may_skip("the real data")
-def test_the_invoices_of_2010(tmp_path: Path) -> None:
+def test_the_real_invoices_of_2010_match_plain_python(tmp_path: Path) -> None:
     with gzip.open(data("online_retail.csv.gz"), "rt") as file:
         lines = [file.readline().rstrip("\n") for _ in range(901)][1:]
     compare(lines, tmp_path)
@@ -116,8 +116,8 @@ def run_shop(lines: list[str], folder: Path, units: int, slices: int) -> None:
         engine.close()
 
 
-def told_by_jobs(folder: Path) -> dict[str, list[tuple[object, ...]]]:
-    """All that the jobs have told, in any order."""
+def job_results(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return all results of the jobs, in any order."""
     app = shop.build(ListLog([]))
     jobs = Program("shop", folder, streams=app.streams, begin=app.sql)
     engine = InlineEngine(jobs, folder)
@@ -131,12 +131,12 @@ def test_the_jobs_of_the_shop_three_ways(tmp_path: Path) -> None:
     log = shop.generate_log(shop.event, rate=20, live=False, total=3_000, partitions=1)
     lines = next(log.read(Span("p0", 0, 3_000))).data.decode().splitlines()
     run_shop(lines, tmp_path / "straight", 1 << 40, 1)
-    straight = told_by_jobs(tmp_path / "straight")
+    straight = job_results(tmp_path / "straight")
     assert all(straight[name] for name in ("micro_promotion", "product_bundling", "sale_prediction"))
     run_shop(lines, tmp_path / "cut", 500, 3)
-    assert told_by_jobs(tmp_path / "cut") == straight
+    assert job_results(tmp_path / "cut") == straight
     for at, number in (("sliced", 1), ("delivered", 2)):
-        with killed(at, number):
+        with killed_at(at, number):
             run_shop(lines, tmp_path / "killed", 700, 2)
     run_shop(lines, tmp_path / "killed", 900, 4)
-    assert told_by_jobs(tmp_path / "killed") == straight
+    assert job_results(tmp_path / "killed") == straight

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.demos import cards, sla
 from penstock.testing import ListLog
-from tests.demos.kit import Row, same, three_ways
+from tests.demos.kit import Row, assert_same_rows, run_three_ways
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,8 +22,8 @@ def lines(events: list[Row]) -> list[str]:
     return [json.dumps(event | {"time": event["time"].isoformat()}) for event in events]
 
 
-def steps() -> list[Row]:
-    """Requests of two services: in time, just in time, too late, never; some end without a start."""
+def service_events() -> list[Row]:
+    """Return requests of two services: in time, just in time, too late, never served; some end without a start."""
     draw, found = random.Random(1), []
     for request in range(150):
         service, start = draw.choice(["pay", "search"]), BEGIN + timedelta(milliseconds=370 * request)
@@ -38,9 +38,9 @@ def steps() -> list[Row]:
 
 
 def test_requests_served_in_time_three_ways(tmp_path: Path) -> None:
-    events = steps()
+    events = service_events()
     halves = {"p0": lines(events[::2]), "p1": lines(events[1::2])}
-    rows = three_ways(lambda results: sla.build(ListLog(halves), results), tmp_path, units=20)
+    rows = run_three_ways(lambda results: sla.build(ListLog(halves), results), tmp_path, units=20)
     missed: list[Row] = []
     windows: dict[tuple[datetime, str], list[float | None]] = defaultdict(list)
     for event in events:
@@ -57,7 +57,7 @@ def test_requests_served_in_time_three_ways(tmp_path: Path) -> None:
             decided = event["time"] + timedelta(seconds=2 if took is None else took)
             start = EPOCH + (decided - EPOCH) // timedelta(seconds=10) * timedelta(seconds=10)
             windows[start, event["service"]].append(took)
-    same(rows["missed"], missed)
+    assert_same_rows(rows["missed"], missed)
     expected = []
     for (start, service), taken in windows.items():
         in_time = [seconds for seconds in taken if seconds is not None]
@@ -71,11 +71,11 @@ def test_requests_served_in_time_three_ways(tmp_path: Path) -> None:
                 "avg_seconds": sum(in_time) / len(in_time) if in_time else None,
             }
         )
-    same(rows["services"], expected)
+    assert_same_rows(rows["services"], expected)
     assert 30 < len(missed) < 120
 
 
-def kilometres(one: Row, other: Row) -> float:
+def distance(one: Row, other: Row) -> float:
     def vector(place: Row) -> tuple[float, float, float]:
         lat, lon = math.radians(place["lat"]), math.radians(place["lon"])
         return math.cos(lat) * math.cos(lon), math.cos(lat) * math.sin(lon), math.sin(lat)
@@ -91,7 +91,7 @@ def test_cards_in_two_places_three_ways(tmp_path: Path) -> None:
         lat, lon = draw.choice(cities)
         card, present = f"c{draw.randrange(8)}", draw.random() < 0.8
         events.append({"time": at, "card": card, "lat": lat, "lon": lon, "amount": 1.5, "present": present})
-    rows = three_ways(lambda results: cards.build(ListLog(lines(events)), results), tmp_path, units=25)
+    rows = run_three_ways(lambda results: cards.build(ListLog(lines(events)), results), tmp_path, units=25)
     last: dict[str, Row] = {}
     expected: list[dict[str, Any]] = []
     for event in events:
@@ -100,11 +100,11 @@ def test_cards_in_two_places_three_ways(tmp_path: Path) -> None:
         before, last[event["card"]] = last.get(event["card"]), event
         if before is None or event["time"] - before["time"] > timedelta(hours=6):
             continue
-        hours, km = (event["time"] - before["time"]).total_seconds() / 3600, kilometres(before, event)
+        hours, km = (event["time"] - before["time"]).total_seconds() / 3600, distance(before, event)
         if km > 20 + 900 * hours:
             row = {"card": event["card"], "km": round(km, 3)}
             for step, use in (("here", before), ("there", event)):
                 row |= {f"{step}_{name}": use[name] for name in ("time", "lat", "lon", "amount")}
             expected.append(row)
-    same([row | {"km": round(row["km"], 3)} for row in rows["suspicious"]], expected)
+    assert_same_rows([row | {"km": round(row["km"], 3)} for row in rows["suspicious"]], expected)
     assert len(expected) > 20

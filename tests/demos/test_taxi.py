@@ -1,4 +1,4 @@
-"""The taxi challenge against plain Python that counts everything anew at every trip."""
+"""The taxi challenge against plain Python that recounts everything at every trip."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 
 from penstock.demos.taxi import build
 from penstock.testing import ListLog
-from tests.demos.kit import data, three_ways
+from tests.demos.kit import data, run_three_ways
 
 FORMAT = "%Y-%m-%d %H:%M:%S"
 BEGIN = datetime(2013, 1, 1)
 
 
 def lines(count: int, seed: int = 4) -> list[str]:
-    """Trips of few taxis between few places over two hours, some without a place and some beyond the grid."""
+    """Return trips of few taxis between few cells over two hours, some without a position and some beyond the grid."""
     draw, at, made = random.Random(seed), BEGIN, []
     for _ in range(count):
         at += timedelta(seconds=draw.choice([0, 0, 0, 30, 60, 60, 120]))
-        begun = at - timedelta(seconds=draw.randrange(0, 1500))
+        pickup_at = at - timedelta(seconds=draw.randrange(0, 1500))
         lon, lat, to_lon, to_lat = (
             base + 0.002 * draw.randrange(4) for base in (-73.98, 40.75, -73.98, 40.75)
         )
@@ -34,7 +34,7 @@ def lines(count: int, seed: int = 4) -> list[str]:
             to_lon = -80.0
         fare, tip = draw.choice([3.5, 6, 8.5, 12]), draw.choice([0, 0, 1, 2.25])
         made.append(
-            f"T{draw.randrange(12)},L,{begun:{FORMAT}},{at:{FORMAT}},60,0.44,{lon:.6f},{lat:.6f},"
+            f"T{draw.randrange(12)},L,{pickup_at:{FORMAT}},{at:{FORMAT}},60,0.44,{lon:.6f},{lat:.6f},"
             f"{to_lon:.6f},{to_lat:.6f},CSH,{fare:.2f},0.50,0.50,{tip:.2f},0.00,4.50"
         )
     return made
@@ -53,19 +53,19 @@ class Trip(NamedTuple):
     at: datetime
     taxi: str
     route: str
-    begun: str
+    pickup_at: str
     ended: str
     earned: float
 
 
-def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
-    """Lines about routes, lines about areas, and how many trips were left out for which reason."""
+def expected_lines(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
+    """Return lines about routes, lines about areas, and how many trips were dropped for which reason."""
     seen: list[Trip] = []
     number = 0
     routes: list[str] = []
     areas: list[str] = []
-    route_told: list[str] = []
-    area_told: list[str] = []
+    last_routes: list[str] = []
+    last_areas: list[str] = []
     out: Counter[str] = Counter()
     for line in trips:
         trip = line.split(",")
@@ -89,18 +89,18 @@ def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
             counts[one.route] += 1
             last[one.route] = one.number
         best = sorted(counts, key=lambda route: (-counts[route], -last[route]))[:10]
-        if best != route_told:
-            route_told = best
+        if best != last_routes:
+            last_routes = best
             routes.append(",".join([*trip[2:4], *best, *["NULL,NULL"] * (10 - len(best)), "0.0"]))
 
         fares: dict[str, list[float]] = defaultdict(list)
         taxis: dict[str, str] = {}
         touched: dict[str, int] = {}
         for one in seen:
-            touched[one.begun] = touched[one.ended] = one.number
+            touched[one.pickup_at] = touched[one.ended] = one.number
             taxis[one.taxi] = one.ended
             if one.at > now - timedelta(minutes=15):
-                fares[one.begun].append(one.earned)
+                fares[one.pickup_at].append(one.earned)
         free = Counter(taxis.values())
         ranked = []
         for area, values in fares.items():
@@ -110,10 +110,14 @@ def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
                 ranked.append((-middle / free[area], -touched[area], area, free[area], middle))
         ranked.sort()
         names = [area for _, _, area, _, _ in ranked[:10]]
-        if names != area_told:
-            area_told = names
-            told = [f"{area},{count},{mid:.2f},{-profit:.2f}" for profit, _, area, count, mid in ranked[:10]]
-            areas.append(",".join([*trip[2:4], *told, *["NULL,NULL,NULL,NULL"] * (10 - len(told)), "0.0"]))
+        if names != last_areas:
+            last_areas = names
+            fields = [
+                f"{area},{count},{mid:.2f},{-profit:.2f}" for profit, _, area, count, mid in ranked[:10]
+            ]
+            areas.append(
+                ",".join([*trip[2:4], *fields, *["NULL,NULL,NULL,NULL"] * (10 - len(fields)), "0.0"])
+            )
     return routes, areas, dict(out)
 
 
@@ -121,11 +125,11 @@ def standing() -> float:
     return 0.0
 
 
-def test_routes_and_areas_as_by_hand_three_ways(tmp_path: Path) -> None:
+def test_routes_and_areas_match_plain_python_three_ways(tmp_path: Path) -> None:
     trips = lines(400)
     log = ListLog(trips)
-    rows = three_ways(lambda results: build(log, results, clock=standing), tmp_path, units=37)
-    routes, areas, out = by_hand(trips)
+    rows = run_three_ways(lambda results: build(log, results, clock=standing), tmp_path, units=37)
+    routes, areas, out = expected_lines(trips)
     assert [row["line"] for row in rows["routes"]] == routes
     assert [row["line"] for row in rows["areas"]] == areas
     assert {row["why"]: row["trips"] for row in rows["left_out"]} == out
@@ -138,8 +142,8 @@ def test_routes_and_areas_as_by_hand_three_ways(tmp_path: Path) -> None:
 def test_the_first_trips_of_2013(tmp_path: Path) -> None:
     file = data("taxi_trips_2013-01-01.csv.gz")
     trips = gzip.decompress(file.read_bytes()).decode().splitlines()[:600]
-    rows = three_ways(lambda results: build(ListLog(trips), results, clock=standing), tmp_path, units=90)
-    routes, areas, out = by_hand(trips)
+    rows = run_three_ways(lambda results: build(ListLog(trips), results, clock=standing), tmp_path, units=90)
+    routes, areas, out = expected_lines(trips)
     assert [row["line"] for row in rows["routes"]] == routes
     assert [row["line"] for row in rows["areas"]] == areas
     assert {row["why"]: row["trips"] for row in rows["left_out"]} == out

@@ -14,29 +14,31 @@ import pytest
 
 from penstock.demos import hibench, sentiment, wordcount
 from penstock.testing import ListLog
-from tests.demos.kit import data, same, three_ways
+from tests.demos.kit import assert_same_rows, data, run_three_ways
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def stamped(texts: list[str], step: float) -> list[tuple[datetime, str]]:
-    """Each text a little later than the one before."""
+def add_times(texts: list[str], step: float) -> list[tuple[datetime, str]]:
+    """Give each text a time a little later than the one before."""
     return [(BEGIN + timedelta(seconds=step * number), text) for number, text in enumerate(texts)]
 
 
-def log(said: list[tuple[datetime, str]]) -> ListLog:
-    return ListLog([f"{at:%Y-%m-%dT%H:%M:%S.%fZ}\t{text}" for at, text in said])
+def log(texts_at: list[tuple[datetime, str]]) -> ListLog:
+    return ListLog([f"{at:%Y-%m-%dT%H:%M:%S.%fZ}\t{text}" for at, text in texts_at])
 
 
 def floor(at: datetime, seconds: int) -> datetime:
     return EPOCH + (at - EPOCH) // timedelta(seconds=seconds) * timedelta(seconds=seconds)
 
 
-def counted(said: list[tuple[datetime, str]], best: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Counts told and best words told, every ten seconds."""
+def expected_counts(
+    texts_at: list[tuple[datetime, str]], best: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the expected counts and the expected best words, every ten seconds."""
     by_tick: dict[datetime, list[str]] = defaultdict(list)
-    for at, text in said:
+    for at, text in texts_at:
         words = "".join(letter if letter.isalpha() else " " for letter in text.lower()).split()
         by_tick[floor(at, 10) + timedelta(seconds=10)] += words
     total: Counter[str] = Counter()
@@ -54,35 +56,35 @@ def counted(said: list[tuple[datetime, str]], best: int) -> tuple[list[dict[str,
     return counts, top
 
 
-def test_words_are_counted_three_ways(tmp_path: Path) -> None:
+def test_word_counts_match_plain_python_three_ways(tmp_path: Path) -> None:
     draw = random.Random(2)
     texts = [
         " ".join(draw.choices(["Sea", "the", "Ñandú", "whale's", "a-b", "—", "42"], k=5)) for _ in range(120)
     ]
-    said = stamped(["", *texts], 0.7)
-    rows = three_ways(lambda results: wordcount.build(log(said), results, best=3), tmp_path, units=17)
-    counts, top = counted(said, 3)
-    same(rows["counts"], counts)
-    same(rows["top"], top)
+    texts_at = add_times(["", *texts], 0.7)
+    rows = run_three_ways(lambda results: wordcount.build(log(texts_at), results, best=3), tmp_path, units=17)
+    counts, top = expected_counts(texts_at, 3)
+    assert_same_rows(rows["counts"], counts)
+    assert_same_rows(rows["top"], top)
 
 
 @pytest.mark.may_skip("the real data")
 def test_the_words_of_a_book(tmp_path: Path) -> None:
     text = gzip.decompress(data("moby_dick.txt.gz").read_bytes()).decode()
-    said = stamped(text.splitlines()[:1500], 0.5)
-    rows = three_ways(lambda results: wordcount.build(log(said), results), tmp_path, units=300)
-    counts, top = counted(said, 20)
-    same(rows["counts"], counts)
-    same(rows["top"], top)
+    texts_at = add_times(text.splitlines()[:1500], 0.5)
+    rows = run_three_ways(lambda results: wordcount.build(log(texts_at), results), tmp_path, units=300)
+    counts, top = expected_counts(texts_at, 20)
+    assert_same_rows(rows["counts"], counts)
+    assert_same_rows(rows["top"], top)
 
 
-def test_moods_three_ways(tmp_path: Path) -> None:
+def test_moods_match_plain_python_three_ways(tmp_path: Path) -> None:
     draw = random.Random(3)
     words = ["good", "Great", "sad", "badly", "lost", "sea", "#whale", "#Ship", "#harbour", "#sea,"]
-    said = stamped([" ".join(draw.choices(words, k=6)) for _ in range(150)], 0.3)
-    rows = three_ways(lambda results: sentiment.build(log(said), results), tmp_path, units=20)
+    texts_at = add_times([" ".join(draw.choices(words, k=6)) for _ in range(150)], 0.3)
+    rows = run_three_ways(lambda results: sentiment.build(log(texts_at), results), tmp_path, units=20)
     scores: dict[tuple[datetime, str], list[int]] = defaultdict(list)
-    for at, text in said:
+    for at, text in texts_at:
         spoken = re.split(r"\W+", text.lower())
         score = sum(word in ("good", "great") for word in spoken) - sum(
             word in ("sad", "lost") for word in spoken
@@ -102,20 +104,22 @@ def test_moods_three_ways(tmp_path: Path) -> None:
         }
         for (start, topic), found in scores.items()
     ]
-    same(rows["mood"], expected)
+    assert_same_rows(rows["mood"], expected)
     assert len(expected) > 100
 
 
-def test_hibench_three_ways(tmp_path: Path) -> None:
+def test_hibench_workloads_match_plain_python_three_ways(tmp_path: Path) -> None:
     draw, lines, visits = random.Random(4), [], []
     for number in range(200):
         at = BEGIN + timedelta(seconds=number // 2)
         host, path = f"10.0.0.{draw.randrange(6)}", f"/p{draw.randrange(5)}"
         visits.append({"time": at, "host": host, "path": path, "status": 200})
         lines.append(f'{host} - - [{at:%d/%b/%Y:%H:%M:%S} +0000] "GET {path} HTTP/1.1" 200 5 "-" "a"')
-    rows = three_ways(lambda results: hibench.build(ListLog(lines), results, cookie=None), tmp_path, units=30)
-    same(rows["identity"], visits)
-    same(rows["repartition"], visits)
+    rows = run_three_ways(
+        lambda results: hibench.build(ListLog(lines), results, cookie=None), tmp_path, units=30
+    )
+    assert_same_rows(rows["identity"], visits)
+    assert_same_rows(rows["repartition"], visits)
 
     seen: Counter[str] = Counter()
     windows: dict[tuple[datetime, str], list[datetime]] = defaultdict(list)
@@ -124,7 +128,7 @@ def test_hibench_three_ways(tmp_path: Path) -> None:
         seen[visit["path"]] += 1
         counts.append({"as_of": visit["time"], "path": visit["path"], "count": seen[visit["path"]]})
         windows[floor(visit["time"], 30), visit["host"]].append(visit["time"])
-    same(rows["wordcount"], counts)
+    assert_same_rows(rows["wordcount"], counts)
     expected = [
         {
             "window_start": start,
@@ -136,4 +140,4 @@ def test_hibench_three_ways(tmp_path: Path) -> None:
         }
         for (start, host), times in windows.items()
     ]
-    same(rows["fixed_window"], expected)
+    assert_same_rows(rows["fixed_window"], expected)

@@ -1,4 +1,4 @@
-"""The architecture page is true of the tree: its modules exist, and its packages are layered as the contract says."""
+"""The architecture page agrees with the tree: its modules exist, and its packages are the layers of the contract."""
 
 from __future__ import annotations
 

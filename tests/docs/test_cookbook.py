@@ -1,4 +1,4 @@
-"""The cookbook's recipes give the tables that stand below them, read whole and line by line."""
+"""The cookbook's recipes emit the tables below them, in one epoch and in an epoch per line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Table = list[list[str]]
 
 
 def tables(text: str) -> list[Table]:
-    """The tables of a text: lines of cells, the names of the columns first."""
+    """Return the tables of a text as lines of cells, the names of the columns first."""
     found = re.findall(r"^\|.*(?:\n\|.*)+", text, re.M)
     split = [
         [[cell.strip() for cell in line.strip("|").split("|")] for line in one.splitlines()] for one in found
@@ -36,13 +36,13 @@ def cell(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def shown(frames: list[pl.DataFrame]) -> Table:
+def to_table(frames: list[pl.DataFrame]) -> Table:
     rows = pl.concat(frames)
     return [rows.columns, *([cell(value) for value in row] for row in rows.iter_rows())]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda text: text.partition("\n")[0])
-def test_a_recipe_gives_its_tables(recipe: str, tmp_path: Path) -> None:
+def test_a_recipe_emits_its_tables(recipe: str, tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", recipe, re.S)
     assert len([line for line in code.splitlines() if line]) <= MOST_LINES
     (tmp_path / "recipe.py").write_text(code)
@@ -52,7 +52,7 @@ def test_a_recipe_gives_its_tables(recipe: str, tmp_path: Path) -> None:
         for report in run_inline(app, tmp_path / f"state{units}", epoch_units=units):
             for name, rows in report.rows.items():
                 found.setdefault(name, []).append(rows)
-        answer = [shown(found[output.name]) for output in app.outputs]
+        answer = [to_table(found[output.name]) for output in app.outputs]
         if units == 1:
             assert [sorted(table) for table in answer] == [sorted(table) for table in tables(recipe)]
         else:

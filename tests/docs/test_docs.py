@@ -60,8 +60,8 @@ def test_a_python_block_runs(name: str, text: str, tmp_path: Path, monkeypatch: 
     assert explain_app(shown)
     reports = run_inline(shown, tmp_path / "state", epochs=1 if "finished=True" not in text else None)
     assert reports[0].events == 300 or "ps.files" not in text
-    told = {name for report in reports for name, rows in report.rows.items() if rows.height}
-    assert told == {output.name for output in shown.outputs}
+    emitted = {name for report in reports for name, rows in report.rows.items() if rows.height}
+    assert emitted == {output.name for output in shown.outputs}
 
 
 def test_every_command_shown_exists() -> None:
@@ -93,9 +93,9 @@ def test_every_package_is_in_the_map_for_contributors() -> None:
 
 def test_the_readme_compares_engines_as_the_report_does() -> None:
     """Cell by cell: a ratio in the README is one of the report, on the events that it says."""
-    mine, theirs = (comparison(ROOT / name) for name in ("README.md", "docs/benchmarks.md"))
-    assert len(mine) > 20
-    assert mine.items() <= theirs.items()
+    readme, report = (comparison(ROOT / name) for name in ("README.md", "docs/benchmarks.md"))
+    assert len(readme) > 20
+    assert readme.items() <= report.items()
 
 
 def comparison(page: Path) -> dict[tuple[str, str], str]:
@@ -119,7 +119,7 @@ def test_links_lead_to_headings_that_exist() -> None:
             assert anchor in anchors, f"{page.name}: {target}#{anchor}"
 
 
-def test_no_condition_the_docs_name_is_unknown_to_the_code() -> None:
+def test_every_condition_that_the_docs_name_is_in_the_code() -> None:
     source = "".join(path.read_text() for path in (ROOT / "penstock").rglob("*.py"))
     named = re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", (ROOT / "docs" / "guarantees.md").read_text())
     assert named

@@ -1,4 +1,4 @@
-"""The page on elasticity says what the code says: settings, commands, pictures."""
+"""The page on elasticity agrees with the code: settings, commands, pictures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PAGE = (ROOT / "docs" / "elasticity.md").read_text()
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^\./run elastic .*--title.*$", PAGE, re.M)]
 
 
-def test_the_table_of_settings_is_the_codes() -> None:
-    told = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", PAGE, re.M)
+def test_the_table_of_settings_agrees_with_the_code() -> None:
+    documented = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", PAGE, re.M)
     actual = []
     for one in fields(ElasticSettings):
         default = str(one.default).lower() if isinstance(one.default, bool) else format(one.default, "g")
         actual.append((one.name, default, one.metadata["unit"], one.metadata["meaning"]))
-    assert [tuple(cell.strip() for cell in row) for row in told] == actual
+    assert [tuple(cell.strip() for cell in row) for row in documented] == actual
 
 
 def test_every_outcome_is_explained() -> None:

@@ -16,7 +16,7 @@ def rows(heading: str) -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in line.strip("|").split(" |")) for line in lines]
 
 
-def test_the_table_of_metrics_is_the_codes() -> None:
+def test_the_table_of_metrics_agrees_with_the_code() -> None:
     declared = [
         (f"`{one.name}`", one.kind, one.unit, ", ".join(f"`{name}`" for name in one.labels), one.help)
         for one in METRICS
@@ -24,6 +24,6 @@ def test_the_table_of_metrics_is_the_codes() -> None:
     assert rows("All metrics") == declared
 
 
-def test_the_table_of_former_names_is_the_codes() -> None:
+def test_the_table_of_former_names_agrees_with_the_code() -> None:
     former = [(f"`{old}`", f"`{one.name}`") for one in METRICS for old in one.former_names]
     assert rows("Former names") == former

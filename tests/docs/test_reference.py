@@ -1,4 +1,4 @@
-"""The reference of the Python API says what the code says: every name, every argument, every column."""
+"""The reference of the Python API agrees with the code: every name, every argument, every column."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLASSES = {
     "Out": ps.Out,
     "Context": ps.Context,
 }
-#: whose fields are not the user's business
+#: classes whose fields are internal
 CLOSED = (Stream, Keyed, Windowed, ps.Out)
 
 COLUMNS = {"at": ps.Datetime("us", "UTC"), "shop": ps.String, "v": ps.Int64}
@@ -40,13 +40,13 @@ NAMES = {"ps": ps, "col": col, "sales": SALES, "keyed": SALES.key_by("shop"), "t
 
 
 def sections() -> dict[str, str]:
-    """What stands below each heading, up to the next."""
+    """Return the text below each heading, up to the next."""
     parts = re.split(r"^##+ (.*)\n", PAGE, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def entries() -> Iterator[tuple[str, str, str | None]]:
-    """(heading, name, arguments) of everything an entry of a list explains."""
+    """Yield (heading, name, arguments) of everything that an entry of a list explains."""
     for heading, text in sections().items():
         for entry in re.findall(r"^- (.*?):(?: |\n)", text, re.M | re.S):
             for code in re.findall(r"`([^`]+)`", entry):
@@ -55,13 +55,13 @@ def entries() -> Iterator[tuple[str, str, str | None]]:
 
 
 def rows(heading: str) -> list[tuple[list[str], str]]:
-    """The rows of a section's first table: the code in the first cell, and the second cell."""
+    """Return the rows of a section's first table: the code in the first cell, and the second cell."""
     cells = [line.strip("|").split(" | ") for line in re.findall(r"^\|.*`.*$", sections()[heading], re.M)]
     return [(re.findall(r"`([^`]+)`", first), second) for first, second, *_ in cells]
 
 
-def meant(heading: str, name: str) -> Any:
-    """What an entry is about."""
+def find_object(heading: str, name: str) -> Any:
+    """Return the object that an entry explains."""
     if name.startswith("ps."):
         return getattr(ps, name[3:])
     if name.startswith("."):
@@ -84,11 +84,11 @@ def test_arguments_are_those_of_the_code(heading: str, name: str, arguments: str
     assert isinstance(shown, ast.FunctionDef)
     names: dict[str, Any] = {}
     exec(compile(ast.Module([shown], []), "shown", "exec"), names)
-    told = inspect.signature(names["f"]).parameters
-    actual = dict(inspect.signature(meant(heading, name)).parameters)
+    documented = inspect.signature(names["f"]).parameters
+    actual = dict(inspect.signature(find_object(heading, name)).parameters)
     actual.pop("self", None)
-    assert [(p.name, p.kind) for p in told.values()] == [(p.name, p.kind) for p in actual.values()]
-    for parameter in told.values():
+    assert [(p.name, p.kind) for p in documented.values()] == [(p.name, p.kind) for p in actual.values()]
+    for parameter in documented.values():
         if parameter.default is not ...:  # explained in words
             assert parameter.default == actual[parameter.name].default, parameter.name
 
@@ -111,15 +111,19 @@ def test_every_method_is_explained(heading: str) -> None:
     assert explained == public - hidden
 
 
-@pytest.mark.parametrize(("code", "told"), rows("Columns of results"), ids=lambda value: str(value)[:60])
-def test_columns_of_results(code: list[str], told: str) -> None:
-    assert eval(code[0], dict(NAMES)).columns == re.findall(r"`([^`]+)`", told)
+@pytest.mark.parametrize(
+    ("code", "documented"), rows("Columns of results"), ids=lambda value: str(value)[:60]
+)
+def test_columns_of_results(code: list[str], documented: str) -> None:
+    assert eval(code[0], dict(NAMES)).columns == re.findall(r"`([^`]+)`", documented)
 
 
-@pytest.mark.parametrize(("code", "told"), rows("Aggregate functions"), ids=lambda value: str(value)[:60])
-def test_names_of_aggregates(code: list[str], told: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "documented"), rows("Aggregate functions"), ids=lambda value: str(value)[:60]
+)
+def test_names_of_aggregates(code: list[str], documented: str) -> None:
     aggregate = eval(code[0], dict(NAMES))
-    assert f"`{aggregate.alias}`" == told
+    assert f"`{aggregate.alias}`" == documented
     parameters = inspect.signature(getattr(ps, code[0][3:].partition("(")[0])).parameters
     for name, value in re.findall(r"(\w+)=([\d.]+)", code[0]):
         assert parameters[name].default == float(value)

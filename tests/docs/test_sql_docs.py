@@ -1,4 +1,4 @@
-"""What the docs show in SQL works: statements are carried out in order, and every query has rows."""
+"""What the docs show in SQL works: statements execute in order, and every query has rows."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
 
 
 class Page:
-    """The streams and jobs that the blocks so far have made."""
+    """The streams and jobs that the blocks so far have created."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.scope = Names({})
         self.jobs: dict[str, CreateJob] = {}
 
-    def carry_out(self, statement: Statement) -> None:
+    def execute(self, statement: Statement) -> None:
         if isinstance(statement, CreateStream):
             self.scope.known[statement.name] = build_stream(statement)
         elif isinstance(statement, CreateJob):
@@ -83,7 +83,7 @@ def test_the_page_as_a_whole(page: Page) -> None:
             if "FROM *" in statement.text:  # on this page there are streams of other columns
                 all_streams = page.scope.known
                 page.scope.known = {"sales": all_streams["sales"]}
-                page.carry_out(statement)
+                page.execute(statement)
                 page.scope.known = all_streams
                 continue
             if "LATEST(visits)" in statement.text:
@@ -92,4 +92,4 @@ def test_the_page_as_a_whole(page: Page) -> None:
                 )
                 assert isinstance(visits, Select)
                 page.scope.jobs["visits"] = plan_select(visits, page.scope)
-            page.carry_out(statement)
+            page.execute(statement)

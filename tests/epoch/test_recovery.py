@@ -13,7 +13,7 @@ from penstock.engine.engine import Engine
 from penstock.epoch.recovery import RecoveryOutcome
 from penstock.ha.schemes import Semantics
 from tests import dying
-from tests.dying import LINES, UNITS, Death, Forgetful, seconds, settings, told
+from tests.dying import LINES, UNITS, Death, Forgetful, read_rows, seconds, settings
 
 
 def build(folder: Path) -> ps.App:
@@ -28,7 +28,7 @@ def build(folder: Path) -> ps.App:
 
 
 def run_once(folder: Path, semantics: Semantics, every: int = 4) -> RecoveryOutcome:
-    return dying.lived(build(folder), folder, semantics, every)
+    return dying.run_engine(build(folder), folder, semantics, every)
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_killed_in_epoch_6(folder: Path, death: Death, semantics: Semantics) -> RecoveryOutcome:
-    return dying.died_in_six(lambda: build(folder), folder, death, semantics)
+    return dying.die_in_epoch_six(lambda: build(folder), folder, death, semantics)
 
 
 def test_precise_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path, death: Death) -> None:
     recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.precise)
     for name in ("each", "windows", "totals"):
-        assert told(tmp_path / "one", name) == told(undisturbed, name)
+        assert read_rows(tmp_path / "one", name) == read_rows(undisturbed, name)
     assert recovery.counts() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
 
 
@@ -53,10 +53,10 @@ def test_rollback_repeats_as_much_as_it_reports(undisturbed: Path, tmp_path: Pat
     recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.rollback)
     twice = 0
     for name in ("each", "windows", "totals"):
-        expected, found = (Counter(map(str, told(at, name))) for at in (undisturbed, tmp_path / "one"))
+        expected, found = (Counter(map(str, read_rows(at, name))) for at in (undisturbed, tmp_path / "one"))
         assert set(found) == set(expected), "the same rows, and no other"
         twice += (found - expected).total()
-        assert {row[0] for row in told(tmp_path / "one", name) if found[str(row)] == 2} <= {4, 5}
+        assert {row[0] for row in read_rows(tmp_path / "one", name) if found[str(row)] == 2} <= {4, 5}
     assert twice > 2 * UNITS
     assert recovery.counts() == {
         "replayed_epochs": 3,
@@ -71,16 +71,16 @@ def test_gap_loses_as_much_as_it_reports_and_repeats_nothing(
 ) -> None:
     recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.gap)
     assert recovery.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
-    each = [row[1] for row in told(tmp_path / "one", "each")]
-    expected = [row[1] for row in told(undisturbed, "each")]
+    each = [row[1] for row in read_rows(tmp_path / "one", "each")]
+    expected = [row[1] for row in read_rows(undisturbed, "each")]
     # epochs 4 and 5 had been delivered before; only epoch 6 never is
     assert each == expected[: 6 * UNITS] + expected[7 * UNITS :]
-    windows = Counter(str(row[1:3]) for row in told(tmp_path / "one", "windows"))
+    windows = Counter(str(row[1:3]) for row in read_rows(tmp_path / "one", "windows"))
     assert windows.most_common(1)[0][1] == 1, "no window is emitted twice"
-    counted = sum(int(str(row[-1])) for row in told(tmp_path / "one", "windows"))
+    counted = sum(int(str(row[-1])) for row in read_rows(tmp_path / "one", "windows"))
     assert LINES - 3 * UNITS <= counted <= LINES
     # the totals continue from the durable manifest: all but the lost epochs
-    last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
+    last = {str(row[-2]): row[-1] for row in read_rows(tmp_path / "one", "totals")}
     assert sum(int(str(count)) for count in last.values()) == LINES - 3 * UNITS
 
 
@@ -89,9 +89,9 @@ def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
     outcome = recovery.counts()
     assert outcome.pop("lost_state_bytes") > 0
     assert outcome == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
-    last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
+    last = {str(row[-2]): row[-1] for row in read_rows(tmp_path / "one", "totals")}
     assert sum(int(str(count)) for count in last.values()) == LINES - 7 * UNITS
-    windows = Counter(str(row[1:3]) for row in told(tmp_path / "one", "windows"))
+    windows = Counter(str(row[1:3]) for row in read_rows(tmp_path / "one", "windows"))
     assert windows.most_common(1)[0][1] == 1
 
 
@@ -101,7 +101,7 @@ def test_an_engine_that_ended_normally_has_nothing_to_recover(semantics: Semanti
         recovery = run_once(tmp_path / "one", semantics, every=3)
         assert not recovery.has_epochs
         assert recovery.counts() == {}
-    assert sum(1 for row in told(tmp_path / "one", "each")) == LINES
+    assert sum(1 for row in read_rows(tmp_path / "one", "each")) == LINES
 
 
 def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Death) -> None:
@@ -113,7 +113,7 @@ def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Deat
     again = run_once(folder, Semantics.gap)
     assert first.lost_epochs == 3
     assert not again.has_epochs
-    windows = Counter(str(row[1:3]) for row in told(folder, "windows"))
+    windows = Counter(str(row[1:3]) for row in read_rows(folder, "windows"))
     assert windows.most_common(1)[0][1] == 1
 
 

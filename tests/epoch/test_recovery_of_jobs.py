@@ -25,7 +25,7 @@ from penstock.state.directory import StateDirectory
 from penstock.testing.list_log import ListLog
 from tests import dying
 from tests import golden_query as golden
-from tests.dying import LINES, UNITS, Death, Forgetful, seconds, settings, told
+from tests.dying import LINES, UNITS, Death, Forgetful, read_rows, seconds, settings
 
 #: the outputs, with what each may lose or repeat
 MIXED = {
@@ -64,7 +64,7 @@ def build(folder: Path, recovery: dict[str, Any]) -> ps.App:
 
 
 def run_once(folder: Path) -> RecoveryOutcome:
-    return dying.lived(build(folder, MIXED), folder)
+    return dying.run_engine(build(folder, MIXED), folder)
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +80,13 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
 
 
 def last_totals(folder: Path, name: str) -> int:
-    return sum({row[-2]: row[-1] for row in told(folder, name)}.values())
+    return sum({row[-2]: row[-1] for row in read_rows(folder, name)}.values())
 
 
 def run_killed_in_epoch_6(
     folder: Path, death: Death, recovery: dict[str, Any] = MIXED, semantics: Semantics = Semantics.precise
 ) -> RecoveryOutcome:
-    return dying.died_in_six(lambda: build(folder, recovery), folder, death, semantics)
+    return dying.die_in_epoch_six(lambda: build(folder, recovery), folder, death, semantics)
 
 
 def test_each_output_loses_and_repeats_what_it_may(undisturbed: Path, tmp_path: Path, death: Death) -> None:
@@ -95,14 +95,16 @@ def test_each_output_loses_and_repeats_what_it_may(undisturbed: Path, tmp_path: 
         assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes()
         assert read_files(tmp_path, name) == read_files(undisturbed, name)
     # it has no state: epochs 4 and 5 had been delivered, only epoch 6 never is
-    assert told(tmp_path, "some") == [row for row in told(undisturbed, "some") if row[0] != 6]
+    assert read_rows(tmp_path, "some") == [row for row in read_rows(undisturbed, "some") if row[0] != 6]
     # a shared stage was repeated for the others: only the rows of epoch 6 are missing
-    undelivered = [row for row in told(undisturbed, "same") if row[0] == 6]
-    assert told(tmp_path, "same") == [row for row in told(undisturbed, "same") if row[0] != 6]
+    undelivered = [row for row in read_rows(undisturbed, "same") if row[0] == 6]
+    assert read_rows(tmp_path, "same") == [row for row in read_rows(undisturbed, "same") if row[0] != 6]
     # its own state is that of the durable manifest
     assert last_totals(tmp_path, "totals") == LINES - 3 * UNITS
     assert last_totals(tmp_path, "blank") == LINES - 7 * UNITS
-    twice = Counter(map(str, told(tmp_path, "again"))) - Counter(map(str, told(undisturbed, "again")))
+    twice = Counter(map(str, read_rows(tmp_path, "again"))) - Counter(
+        map(str, read_rows(undisturbed, "again"))
+    )
     assert twice.total() == 2 * UNITS
     assert read_files(tmp_path, "again") == read_files(undisturbed, "again")
     found = recovery.by_job()
@@ -198,7 +200,7 @@ def test_an_engine_that_ended_normally_lost_nothing(undisturbed: Path, tmp_path:
         assert not recovery.has_epochs
         assert recovery.by_job() == {}
     for name in MIXED:
-        assert told(tmp_path, name) == told(undisturbed, name)
+        assert read_rows(tmp_path, name) == read_rows(undisturbed, name)
 
 
 def test_shared_stages_are_owned_by_no_output(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from tests.golden.given import Given, made_lines
 
 #: what is in no plan, or keeps no state of its own; each with the reason
 WITHOUT: dict[str, str] = {
-    "CallLog": "the same state as that of any log made from counters (GeneratedLog): numbers of records",
     "MadeLog": "the base of logs made from counters",
     "SparkSource": "missing: where it is stands in a checkpoint of Spark's own, so a case needs Spark",
     "EventWindows": "the base of windows over events; each of those is an operator by itself",

@@ -129,11 +129,12 @@ def test_an_engine_that_was_killed_left_epochs_to_repeat(release: str, name: str
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("name", ["unit-active-replication", "unit-of-jobs"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_unit_whose_records_are_lost_repeats_its_epochs(release: str, tmp_path: Path) -> None:
+def test_a_unit_whose_records_are_lost_repeats_its_epochs(release: str, name: str, tmp_path: Path) -> None:
     """Nothing is rewritten: moved elsewhere, a unit begins with the directory that it was started on, and repeats
     what a replica did before."""
-    one = CASES["unit-active-replication"]
+    one = CASES[name]
     archive.unpack(archive.path_of(release, one.name), tmp_path)
     assert one.state(tmp_path).parent.name == "replicas"
     assert archive.newest_record(tmp_path / "state") < archive.about(tmp_path)["epoch"]

@@ -1,4 +1,4 @@
-"""Processes that end with their tests; what they read is rotated, on a disk."""
+"""Fixtures: gateways and agents that end with their test, and a small disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["processes", "small_disk", "tmp_path"]  # fixtures
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    made = Processes(tmp_path)
-    yield made
-    made.end()
+    started = Processes(tmp_path)
+    yield started
+    started.end()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from penstock.testing.log_contract import read_all, whole
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "it") -> Any:
-    """What the condition gives once it is true; fails after the deadline."""
+    """Wait until the condition holds and return its value; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
@@ -43,23 +43,23 @@ def token_file(path: Path, token: str) -> Path:
 
 
 class Running:
-    """A process of `penstock`, and what it says."""
+    """A process of `penstock`, and the JSON events that it reports on standard error."""
 
     def __init__(self, *arguments: object, stdin: int | IO[bytes] | None = subprocess.DEVNULL) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             [sys.executable, "-m", "penstock.main", *map(str, arguments)],
             stdin=stdin,
-            stderr=self._said,
+            stderr=self._stderr,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
 
     def text(self) -> str:
-        return os.pread(self._said.fileno(), 1 << 20, 0).decode()
+        return os.pread(self._stderr.fileno(), 1 << 20, 0).decode()
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def reports(self, event: str) -> list[dict[str, Any]]:
         lines = [line for line in self.text().splitlines() if line.startswith("{") and line.endswith("}")]
-        return [told for told in map(json.loads, lines) if told["event"] == event]
+        return [report for report in map(json.loads, lines) if report["event"] == event]
 
     def kill(self) -> None:
         self.process.kill()
@@ -77,7 +77,7 @@ class Running:
 
 
 class Processes:
-    """Everything that a test starts; all of it ends with the test."""
+    """All processes that a test starts; they end with the test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -91,20 +91,23 @@ class Processes:
     def gateway(self, *more: object, http: bool = False, ready: bool = True) -> Running:
         listens = ["--listen", f"127.0.0.1:{self.port}"]
         listens += ["--http", f"127.0.0.1:{self.http_port}"] if http else []
-        made = Running("gateway", "--dir", self.log, *listens, *more)
-        self._all.append(made)
+        running = Running("gateway", "--dir", self.log, *listens, *more)
+        self._all.append(running)
         if ready:
             until(
-                lambda: len(made.said("listening")) == len(listens) // 2 or made.process.poll() is not None,
+                lambda: (
+                    len(running.reports("listening")) == len(listens) // 2
+                    or running.process.poll() is not None
+                ),
                 what="listening",
             )
-            assert made.process.poll() is None, made.text()
-        return made
+            assert running.process.poll() is None, running.text()
+        return running
 
     def agent(self, *more: object, stdin: int | IO[bytes] | None = subprocess.DEVNULL) -> Running:
-        made = Running("agent", "--to", f"127.0.0.1:{self.port}", "--linger", "20ms", *more, stdin=stdin)
-        self._all.append(made)
-        return made
+        running = Running("agent", "--to", f"127.0.0.1:{self.port}", "--linger", "20ms", *more, stdin=stdin)
+        self._all.append(running)
+        return running
 
     def end(self) -> None:
         for one in self._all:
@@ -117,33 +120,33 @@ class Processes:
         return [line for one in log.partitions({}) for line in read_all(log, whole(one)).splitlines()]
 
 
-class Line:
-    """A connection to a gateway, spoken by hand."""
+class Connection:
+    """A raw connection to a gateway."""
 
     def __init__(self, port: int, hello: Hello | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self._file = self.socket.makefile("rb")
         if hello is not None:
             self.send(hello.encoded())
-            self.greeting = self.answer()
+            self.hello_reply = self.reply()
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def answer(self) -> dict[str, Any]:
+    def reply(self) -> dict[str, Any]:
         line = self._file.readline()
         return json.loads(line) if line else {}
 
-    def answers_until(self, key: str) -> dict[str, Any]:
-        while key not in (told := self.answer()):
-            assert told, "the gateway hung up"
-        return told
+    def reply_with(self, key: str) -> dict[str, Any]:
+        while key not in (reply := self.reply()):
+            assert reply, "the gateway closed the connection"
+        return reply
 
     def close(self) -> None:
         self._file.close()
         self.socket.close()
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,7 +19,7 @@ from tests.ingest.processes import Processes
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1", b"[]", b"{}", b'{"penstock": 99}'])
-def test_a_hello_of_somebody_else_is_refused(line: bytes) -> None:
+def test_a_hello_of_another_protocol_is_refused(line: bytes) -> None:
     with pytest.raises(ExternalError, match="BAD_HELLO"):
         parse_hello(line)
 
@@ -35,7 +35,7 @@ def test_an_agent_without_reducers_cannot_reduce(tmp_path: Path) -> None:
 
 
 def test_streams_are_bounded(tmp_path: Path) -> None:
-    async def asked() -> None:
+    async def exercise() -> None:
         committer = Committer(
             tmp_path, partitions=1, segment_bytes=1 << 20, gather_seconds=0.01, most_streams=1
         )
@@ -46,10 +46,10 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
         for store in committer._stores.values():
             store.close()
 
-    asyncio.run(asked())
+    asyncio.run(exercise())
 
 
-def test_an_address_that_is_taken_is_told(processes: Processes) -> None:
+def test_a_gateway_refuses_to_start_on_a_taken_address(processes: Processes) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", processes.port))
         taken.listen()
@@ -58,12 +58,12 @@ def test_an_address_that_is_taken_is_told(processes: Processes) -> None:
     assert "CANNOT_LISTEN" in gateway.text()
 
 
-def test_a_message_that_does_not_go_on_is_hung_up_on(
+def test_a_connection_with_an_unfinished_message_is_closed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def asked() -> bytes:
+    async def exercise() -> bytes:
         gateway = Gateway(GatewaySettings(tmp_path, patience_seconds=0.2))
-        working = asyncio.ensure_future(gateway.run())
+        task = asyncio.ensure_future(gateway.run())
         server = await asyncio.get_running_loop().create_server(lambda: Connection(gateway), "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b'{"penstock"')
@@ -72,10 +72,10 @@ def test_a_message_that_does_not_go_on_is_hung_up_on(
         finally:
             writer.close()
             server.close()
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    assert b"the rest of a message did not come" in asyncio.run(asked())
+    assert b"the rest of a message did not come" in asyncio.run(exercise())
     assert "TOO_SLOW" in capsys.readouterr().err
 
 
@@ -88,14 +88,14 @@ def test_a_message_that_does_not_go_on_is_hung_up_on(
         ("POST", "/streams/logs/events", ("Content-Length", str(MOST_BYTES + 1)), 413, "TOO_LARGE"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(
+def test_an_invalid_request_is_refused(
     processes: Processes, method: str, path: str, header: tuple[str, str], status: int, condition: str
 ) -> None:
     processes.gateway(http=True)
-    line = http.client.HTTPConnection("127.0.0.1", processes.http_port, timeout=60)
-    line.putrequest(method, path)
-    line.putheader(*header)
-    line.endheaders()
-    response = line.getresponse()
+    client = http.client.HTTPConnection("127.0.0.1", processes.http_port, timeout=60)
+    client.putrequest(method, path)
+    client.putheader(*header)
+    client.endheaders()
+    response = client.getresponse()
     assert (response.status, condition in response.read().decode()) == (status, True)
-    line.close()
+    client.close()

@@ -1,4 +1,4 @@
-"""Frames come back as they were, or not at all: whatever the bytes are, only errors with a reason are raised."""
+"""A frame is parsed as it was encoded or not at all; any other bytes raise an error with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELLO = Hello("clicks", "web1", "secret")
 
 
 @given(FRAMES)
-def test_a_frame_comes_back(frame: Frame) -> None:
+def test_an_encoded_frame_is_parsed_to_an_equal_one(frame: Frame) -> None:
     data = frame.encoded()
     assert parse_frame(data) == (frame, len(data))
     assert parse_frame(b"before" + data + b"after", 6) == (frame, 6 + len(data))
@@ -42,29 +42,29 @@ def test_a_part_of_a_frame_waits_for_the_rest(frame: Frame, data: st.DataObject)
 
 @settings(max_examples=300)
 @given(FRAMES, st.data())
-def test_one_wrong_bit_is_noticed(frame: Frame, data: st.DataObject) -> None:
+def test_one_flipped_bit_is_detected(frame: Frame, data: st.DataObject) -> None:
     encoded = bytearray(frame.encoded())
-    place = data.draw(st.integers(0, len(encoded) - 1))
-    encoded[place] ^= 1 << data.draw(st.integers(0, 7))
+    offset = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[offset] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        found = parse_frame(encoded)
-        assert found is None or found[0].lines() is None
+        parsed = parse_frame(encoded)
+        assert parsed is None or parsed[0].lines() is None
     except FrameError:
         pass
 
 
 @given(FRAMES, st.data())
-def test_what_lies_after_a_line_can_be_cut_off(frame: Frame, data: st.DataObject) -> None:
+def test_a_frame_can_be_cut_after_any_line(frame: Frame, data: st.DataObject) -> None:
     lines = frame.lines()
-    place = data.draw(
+    offset = data.draw(
         st.sampled_from([n + 1 for n, byte in enumerate(lines[:-1]) if byte == 10] or [len(lines)])
     )
-    if place < len(lines):
-        rest = frame.after(frame.first + place)
-        assert (rest.first, rest.lines(), rest.end) == (frame.first + place, lines[place:], frame.end)
+    if offset < len(lines):
+        rest = frame.after(frame.first + offset)
+        assert (rest.first, rest.lines(), rest.end) == (frame.first + offset, lines[offset:], frame.end)
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_a_decompression_bomb_is_not_unpacked() -> None:
     bomb = zstandard.ZstdCompressor().compress(b"\n" * (200 << 20))
     frame = replace(Frame.of("web1", 0, b"x\n"), payload=bomb, codec=ZSTD)
     frame = replace(frame, payload_crc=__import__("zlib").crc32(bomb))
@@ -94,27 +94,27 @@ def test_garbage_is_refused_with_a_reason(garbage: bytes, after_hello: bool) -> 
 @given(st.lists(FRAMES, max_size=6), st.data())
 def test_frames_are_found_however_the_bytes_are_cut(frames: list[Frame], data: st.DataObject) -> None:
     rest = HELLO.encoded() + b"".join(frame.encoded() for frame in frames)
-    intake, found = Intake(), []
+    intake, parsed = Intake(), []
     while rest:
         size = data.draw(st.integers(1, 400))
-        found += intake.feed(rest[:size])
+        parsed += intake.feed(rest[:size])
         rest = rest[size:]
-    assert found == [HELLO, *frames]
+    assert parsed == [HELLO, *frames]
 
 
 @given(st.lists(FRAMES, min_size=1, max_size=4), st.data())
-def test_wrong_bytes_on_the_way_never_pass_for_lines(frames: list[Frame], data: st.DataObject) -> None:
-    """Bits turned, bytes lost or put in: what is still taken for a frame is one that was sent."""
+def test_bytes_damaged_in_transit_never_pass_for_lines(frames: list[Frame], data: st.DataObject) -> None:
+    """Bits are flipped, bytes lost or inserted: whatever is still accepted as a frame is one that was sent."""
     stream = bytearray(b"".join(frame.encoded() for frame in frames))
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(stream) - 1))
-        match data.draw(st.sampled_from(["turn", "lose", "put"])):
-            case "turn":
-                stream[place] ^= data.draw(st.integers(1, 255))
+        offset = data.draw(st.integers(0, len(stream) - 1))
+        match data.draw(st.sampled_from(["flip", "lose", "insert"])):
+            case "flip":
+                stream[offset] ^= data.draw(st.integers(1, 255))
             case "lose":
-                del stream[place : place + data.draw(st.integers(1, 50))]
-            case "put":
-                stream[place:place] = data.draw(st.binary(min_size=1, max_size=20))
+                del stream[offset : offset + data.draw(st.integers(1, 50))]
+            case "insert":
+                stream[offset:offset] = data.draw(st.binary(min_size=1, max_size=20))
         if not stream:
             return
     intake = Intake()

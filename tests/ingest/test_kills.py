@@ -35,7 +35,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.kill
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_line_of_a_pipe_is_there_once_and_in_order(
+def test_every_line_of_a_pipe_is_in_the_log_once_and_in_order(
     processes: Processes, tmp_path: Path, seed: int
 ) -> None:
     """The pipe outlives the agents that read it, as Apache's does."""
@@ -66,7 +66,7 @@ def test_every_line_of_a_pipe_is_there_once_and_in_order(
 
 @pytest.mark.kill
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_line_of_rotated_files_is_there_once_and_in_order(
+def test_every_line_of_rotated_files_is_in_the_log_once_and_in_order(
     processes: Processes, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -74,29 +74,29 @@ def test_every_line_of_rotated_files_is_there_once_and_in_order(
     options = ("--spool", tmp_path / "spool", "--tail", path, "--settle", "50ms")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     gateway, agent = processes.gateway("--partitions", "1"), processes.agent(*options)
-    until(lambda: list((tmp_path / "spool").glob("*/source.json")), what="the file met")
+    until(lambda: list((tmp_path / "spool").glob("*/source.json")), what="the file found")
     writer = Writer(fd, "n", 20_000, 2.5)
     writer.start()
     rotated = 0
     while not writer.done:
         time.sleep(chance.uniform(0.05, 0.4))
-        what = chance.random()
-        if what < 0.35:
+        action = chance.random()
+        if action < 0.35:
             gateway.kill()
             gateway = processes.gateway("--partitions", "1", ready=False)
-        elif what < 0.7:
+        elif action < 0.7:
             agent.kill()
             agent = processes.agent(*options)
         else:
             rotated += 1
             path.rename(path.with_name(f"access.log.{rotated}"))
             new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(new, fd)  # the writer goes on in the new file at once
+            os.dup2(new, fd)  # the writer continues in the new file at once
             os.close(new)
     os.close(fd)
     until(lambda: len(processes.lines()) >= len(writer.sent), 40, what="all lines")
     assert processes.lines() == writer.sent
-    until(lambda: agent.said("started"))
+    until(lambda: agent.reports("started"))
     assert agent.stop() == 0
 
 

@@ -1,4 +1,4 @@
-"""The segment log by producers: the same in two gateways' logs, however the lines came interleaved."""
+"""A segment log read by producer is the same in the logs of two gateways, however the lines were interleaved."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class TestCopiesOfTwoGateways(LogContract):
     @pytest.fixture
     def log(self, tmp_path: Path) -> Log:
         for seed, partitions in ((1, 1), (2, 3)):
-            feed(tmp_path / f"g{seed}", partitions, sent(frames=12), seed)
+            append_interleaved(tmp_path / f"g{seed}", partitions, producer_frames(frames=12), seed)
         return ReplicatedLog(ProducerLog(tmp_path / "g1"), ProducerLog(tmp_path / "g2"))
 
 
-def sent(frames: int) -> dict[str, list[Frame]]:
-    """What three producers send."""
-    made: dict[str, list[Frame]] = {}
+def producer_frames(frames: int) -> dict[str, list[Frame]]:
+    """Return the frames that three producers send."""
+    frames_by_producer: dict[str, list[Frame]] = {}
     for number in range(3):
         producer, at = f"agent-{number}", 0
         for one in range(frames):
             data = lines(producer, one * 20, 20)
-            made.setdefault(producer, []).append(Frame.of(producer, at, data))
+            frames_by_producer.setdefault(producer, []).append(Frame.of(producer, at, data))
             at += len(data)
-    return made
+    return frames_by_producer
 
 
-def feed(directory: Path, partitions: int, frames: dict[str, list[Frame]], seed: int) -> None:
-    """Append frames of several producers, each one's in order, otherwise as chance has it; some are sent again."""
+def append_interleaved(directory: Path, partitions: int, frames: dict[str, list[Frame]], seed: int) -> None:
+    """Append frames of several producers, each one's in order, interleaved at random; some are sent again."""
     draw, waiting = random.Random(seed), {name: list(ones) for name, ones in frames.items()}
     store = Store(directory, partitions=partitions, segment_bytes=3_000)
     while any(waiting.values()):
@@ -68,9 +68,9 @@ def feed(directory: Path, partitions: int, frames: dict[str, list[Frame]], seed:
 
 
 def test_two_gateways_differ_by_partition_and_agree_by_producer(tmp_path: Path) -> None:
-    frames = sent(frames=10)
+    frames = producer_frames(frames=10)
     for seed in (1, 2):
-        feed(tmp_path / f"g{seed}", 1, frames, seed)
+        append_interleaved(tmp_path / f"g{seed}", 1, frames, seed)
     by_partition = [
         read_all(log, whole(log.partitions({})[0]))
         for log in (SegmentLog(tmp_path / f"g{n}") for n in (1, 2))
@@ -85,12 +85,12 @@ def test_two_gateways_differ_by_partition_and_agree_by_producer(tmp_path: Path) 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 30), st.lists(st.integers(1, 1_500), min_size=1, max_size=12))
-def test_gateways_that_come_on_differently_are_read_as_one(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, units: list[int]
+def test_gateways_with_different_progress_are_read_as_one_log(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, cut_bytes: list[int]
 ) -> None:
-    """Each gateway has got as far as chance has it when an epoch is cut; at the end both have all."""
+    """Each gateway has random progress when an epoch is cut; at the end both have all lines."""
     folder, draw = tmp_path_factory.mktemp("gateways"), random.Random(seed)
-    frames = sent(frames=6)
+    frames = producer_frames(frames=6)
     stores = [Store(folder / f"g{n}", partitions=1 + n, segment_bytes=3_000) for n in (0, 1)]
     waiting = [{name: list(ones) for name, ones in frames.items()} for _ in stores]
     log = ReplicatedLog(*(ProducerLog(folder / f"g{n}") for n in (0, 1)))
@@ -99,13 +99,13 @@ def test_gateways_that_come_on_differently_are_read_as_one(
 
     def epoch(most: int) -> None:
         for one in log.partitions(at):
-            begin = at.setdefault(one.id, one.earliest)
-            at[one.id] = log.cut(one.id, begin, most)
+            start = at.setdefault(one.id, one.earliest)
+            at[one.id] = log.cut(one.id, start, most)
             taken[one.id] = taken.get(one.id, b"") + read_all(
-                log, Span(one.id, begin, at[one.id], log.route(one.id))
+                log, Span(one.id, start, at[one.id], log.route(one.id))
             )
 
-    for most in units:
+    for most in cut_bytes:
         for store, left in zip(stores, waiting, strict=True):
             for _ in range(draw.randrange(5)):
                 if names := [name for name, ones in left.items() if ones]:
@@ -124,50 +124,50 @@ def test_gateways_that_come_on_differently_are_read_as_one(
 
 
 @pytest.mark.parametrize("flag", [GAP, JUMP])
-def test_a_gap_ends_a_copy_and_another_goes_on(tmp_path: Path, flag: int) -> None:
+def test_a_gap_ends_a_copy_and_another_copy_continues(tmp_path: Path, flag: int) -> None:
     data = [lines("agent", n * 5, 5) for n in range(3)]
-    places = [0, len(data[0]), len(data[0] + data[1]), len(b"".join(data))]
-    holed, whole_one = Store(tmp_path / "holed", partitions=1), Store(tmp_path / "whole", partitions=1)
-    holed.append([Frame.of("agent", 0, data[0]), Frame.of("agent", places[2], data[2], flags=flag)])
-    whole_one.append([Frame.of("agent", 0, data[0])])
+    offsets = [0, len(data[0]), len(data[0] + data[1]), len(b"".join(data))]
+    holed, complete = Store(tmp_path / "holed", partitions=1), Store(tmp_path / "whole", partitions=1)
+    holed.append([Frame.of("agent", 0, data[0]), Frame.of("agent", offsets[2], data[2], flags=flag)])
+    complete.append([Frame.of("agent", 0, data[0])])
     log = ProducerLog(tmp_path / "holed")
-    assert log.partitions({}) == [Partition("agent", 0, places[1])]
-    assert log.cut("agent", 0, 1 << 20) == places[1]
-    with pytest.raises(ExternalError) as told:
-        log.partitions({"agent": places[1]})
-    assert told.value.condition == "LOG_GAP"
-    assert log.partitions({"agent": places[2]}) == [Partition("agent", places[2], places[3])]
+    assert log.partitions({}) == [Partition("agent", 0, offsets[1])]
+    assert log.cut("agent", 0, 1 << 20) == offsets[1]
+    with pytest.raises(ExternalError) as raised:
+        log.partitions({"agent": offsets[1]})
+    assert raised.value.condition == "LOG_GAP"
+    assert log.partitions({"agent": offsets[2]}) == [Partition("agent", offsets[2], offsets[3])]
     both = ReplicatedLog(log, ProducerLog(tmp_path / "whole"))
-    assert both.partitions({"agent": places[1]}) == [Partition("agent", 0, places[1])]
-    whole_one.append([Frame.of("agent", places[1], data[1])])
-    assert both.partitions({"agent": places[1]}) == [Partition("agent", 0, places[2])]
-    assert both.cut("agent", places[1], 1 << 20) == places[2]
+    assert both.partitions({"agent": offsets[1]}) == [Partition("agent", 0, offsets[1])]
+    complete.append([Frame.of("agent", offsets[1], data[1])])
+    assert both.partitions({"agent": offsets[1]}) == [Partition("agent", 0, offsets[2])]
+    assert both.cut("agent", offsets[1], 1 << 20) == offsets[2]
     assert both.route("agent") == 1
-    assert both.partitions({"agent": places[2]}) == [Partition("agent", places[2], places[3])]
+    assert both.partitions({"agent": offsets[2]}) == [Partition("agent", offsets[2], offsets[3])]
     assert both.route("agent") == 0
     holed.close()
-    whole_one.close()
+    complete.close()
 
 
-def test_two_copies_with_a_gap_each_in_another_producer_lack_nothing_together(tmp_path: Path) -> None:
+def test_two_copies_with_gaps_in_different_producers_are_complete_together(tmp_path: Path) -> None:
     data = [lines("agent", n * 5, 5) for n in range(3)]
-    places = [0, len(data[0]), len(data[0] + data[1]), len(b"".join(data))]
+    offsets = [0, len(data[0]), len(data[0] + data[1]), len(b"".join(data))]
     for directory, holed in (("one", "a"), ("two", "b")):
         store = Store(tmp_path / directory, partitions=2)
         for producer in "ab":
-            frames = [Frame.of(producer, places[n], data[n]) for n in (0, 1)]
-            last = Frame.of(producer, places[2], data[2], flags=GAP if producer == holed else 0)
+            frames = [Frame.of(producer, offsets[n], data[n]) for n in (0, 1)]
+            last = Frame.of(producer, offsets[2], data[2], flags=GAP if producer == holed else 0)
             store.append([frames[0], last] if producer == holed else [*frames, last])
         store.close()
     log = ReplicatedLog(ProducerLog(tmp_path / "one"), ProducerLog(tmp_path / "two"))
-    at = {"a": places[1], "b": places[1]}
-    assert [(one.id, one.latest) for one in log.partitions(at)] == [("a", places[3]), ("b", places[3])]
+    at = {"a": offsets[1], "b": offsets[1]}
+    assert [(one.id, one.latest) for one in log.partitions(at)] == [("a", offsets[3]), ("b", offsets[3])]
     assert [log.route(name) for name in "ab"] == [1, 0]
     for name in "ab":
-        assert read_all(log, Span(name, 0, places[3], log.route(name))) == b"".join(data)
+        assert read_all(log, Span(name, 0, offsets[3], log.route(name))) == b"".join(data)
 
 
-def test_what_no_copy_has_is_told(tmp_path: Path) -> None:
+def test_a_gap_in_every_copy_is_an_error(tmp_path: Path) -> None:
     data = lines("agent", 0, 5)
     for directory in ("one", "two"):
         store = Store(tmp_path / directory, partitions=1)
@@ -175,15 +175,15 @@ def test_what_no_copy_has_is_told(tmp_path: Path) -> None:
         store.close()
     log = ReplicatedLog(ProducerLog(tmp_path / "one"), ProducerLog(tmp_path / "two"))
     assert log.partitions({})[0].latest == len(data)
-    with pytest.raises(ExternalError) as told:
+    with pytest.raises(ExternalError) as raised:
         log.partitions({"a": len(data)})
-    assert told.value.condition == "LOG_GAP"
+    assert raised.value.condition == "LOG_GAP"
 
 
 def test_a_damaged_segment_is_read_from_the_other_copy(tmp_path: Path) -> None:
-    frames = sent(frames=10)
+    frames = producer_frames(frames=10)
     for seed in (1, 2):
-        feed(tmp_path / f"g{seed}", 1, frames, seed)
+        append_interleaved(tmp_path / f"g{seed}", 1, frames, seed)
     log = ReplicatedLog(ProducerLog(tmp_path / "g1"), ProducerLog(tmp_path / "g2"))
     spans = [Span(one.id, one.earliest, one.latest, 0) for one in log.partitions({})]
     expected = {name: b"".join(one.lines() for one in ones) for name, ones in frames.items()}
@@ -200,7 +200,7 @@ def test_a_damaged_segment_is_read_from_the_other_copy(tmp_path: Path) -> None:
     assert "damaged" in fresh.away[0]
 
 
-def test_a_producer_that_numbers_anew_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_producer_that_restarts_its_offsets_is_read_up_to_there(tmp_path: Path) -> None:
     data = lines("agent", 0, 5)
     store = Store(tmp_path / "s", partitions=1, segment_bytes=1)
     store.append([Frame.of("a", 0, data)], now=1)
@@ -212,20 +212,20 @@ def test_a_producer_that_numbers_anew_is_read_up_to_there(tmp_path: Path) -> Non
     log = ProducerLog(tmp_path / "s")
     for _ in range(2):
         assert log.partitions({}) == [Partition("a", 0, len(data)), Partition("b", 0, len(data))]
-    with pytest.raises(ExternalError) as told:
+    with pytest.raises(ExternalError) as raised:
         log.partitions({"a": len(data)})
-    assert told.value.condition == "LOG_GAP"
+    assert raised.value.condition == "LOG_GAP"
     assert log.as_copy({"a": len(data)})[1].keys() == {"a"}
     assert read_all(log, Span("a", 0, len(data))) == data
 
 
-def forgotten(folder: Path) -> tuple[list[Store], dict[str, int]]:
-    """Two gateways that have forgotten producer a and what it sent, all of which was read; and the offsets."""
+def forget_producer(folder: Path) -> tuple[list[Store], dict[str, int]]:
+    """Return two gateways that have forgotten producer a and its lines, all of which were read, and the offsets."""
     data = lines("agent", 0, 50)
     stores = [Store(folder / f"g{n}", partitions=1, segment_bytes=1) for n in (0, 1)]
     for store in stores:
         store.append([Frame.of("a", 0, data)], now=1)
-    log, at = both(folder), {"a": len(data)}
+    log, at = open_both(folder), {"a": len(data)}
     log.start(None, {})
     for store in stores:
         store.append([Frame.of("b", 0, data)], now=FORGOTTEN_AFTER + 2)
@@ -236,29 +236,31 @@ def forgotten(folder: Path) -> tuple[list[Store], dict[str, int]]:
     return stores, at
 
 
-def both(folder: Path) -> ReplicatedLog:
+def open_both(folder: Path) -> ReplicatedLog:
     return ReplicatedLog(*(ProducerLog(folder / f"g{n}") for n in (0, 1)))
 
 
-@pytest.mark.parametrize("came_to", [1, 2])
-def test_one_that_numbers_anew_when_its_old_lines_are_gone_is_told(tmp_path: Path, came_to: int) -> None:
-    stores, at = forgotten(tmp_path)
-    assert [one.id for one in both(tmp_path).partitions(at)] == ["b"]
-    for store in stores[:came_to]:
+@pytest.mark.parametrize("reached_gateways", [1, 2])
+def test_a_producer_that_restarts_its_offsets_after_pruning_is_an_error(
+    tmp_path: Path, reached_gateways: int
+) -> None:
+    stores, at = forget_producer(tmp_path)
+    assert [one.id for one in open_both(tmp_path).partitions(at)] == ["b"]
+    for store in stores[:reached_gateways]:
         store.append([Frame.of("a", 0, lines("other", 0, 1))], now=FORGOTTEN_AFTER + 3)
         store.close()
-    with pytest.raises(ExternalError) as told:
-        both(tmp_path).partitions(at)
-    assert told.value.condition == "LOG_GAP"
+    with pytest.raises(ExternalError) as raised:
+        open_both(tmp_path).partitions(at)
+    assert raised.value.condition == "LOG_GAP"
     one_away = ReplicatedLog(ProducerLog(tmp_path / "g0"), ProducerLog(tmp_path / "away" / "g1"))
     assert one_away.partitions(at)[0].latest == at["a"]  # the other may have it
     assert one_away.away.keys() == {1}
 
 
-def test_a_reader_that_knew_the_old_lines_reads_none_of_the_new(tmp_path: Path) -> None:
+def test_a_reader_of_the_old_lines_reads_none_of_the_restarted_ones(tmp_path: Path) -> None:
     data = lines("agent", 0, 50)
     stores = [Store(tmp_path / f"g{n}", partitions=1, segment_bytes=1) for n in (0, 1)]
-    log, at = both(tmp_path), {"a": len(data)}
+    log, at = open_both(tmp_path), {"a": len(data)}
     for store in stores:
         store.append([Frame.of("a", 0, data)], now=1)
     log.start(None, {})
@@ -268,28 +270,28 @@ def test_a_reader_that_knew_the_old_lines_reads_none_of_the_new(tmp_path: Path) 
     log.prune(at)
     for store in stores:
         store.prune(Retention(), 0.0)
-    for number, store in enumerate(stores):  # more than there was, in one go
+    for number, store in enumerate(stores):  # longer than the old lines, in one append
         store.append([Frame.of("a", 0, lines("other", 0, 90))], now=FORGOTTEN_AFTER + 3)
-        if number == 0:  # the other copy may go on where it was
+        if number == 0:  # the other copy may continue where it was
             assert [one.id for one in log.partitions(at | {"b": 0})] == ["b"]
-    with pytest.raises(ExternalError) as told:
+    with pytest.raises(ExternalError) as raised:
         log.partitions(at | {"b": 0})
-    assert told.value.condition == "LOG_GAP"
+    assert raised.value.condition == "LOG_GAP"
     for store in stores:
         store.close()
 
 
-def test_a_copy_that_lags_behind_one_that_was_pruned_is_waited_for(tmp_path: Path) -> None:
+def test_the_reader_waits_for_a_copy_that_lags_behind_a_pruned_one(tmp_path: Path) -> None:
     data, rest = lines("agent", 0, 5), lines("agent", 5, 5)
     late, early = (Store(tmp_path / f"g{n}", partitions=1, segment_bytes=1) for n in (0, 1))
     late.append([Frame.of("a", 0, data)], now=1)
     early.append([Frame.of("a", 0, data + rest)], now=1)
-    log, at = both(tmp_path), {"a": len(data + rest)}
+    log, at = open_both(tmp_path), {"a": len(data + rest)}
     log.start(None, {})
     early.append([Frame.of("b", 0, data)], now=2)
     log.prune(at)
     early.prune(Retention(), 0.0)
-    for one in (log, both(tmp_path)):
+    for one in (log, open_both(tmp_path)):
         assert {part.id: part.latest for part in one.partitions(at)} == {"a": at["a"], "b": len(data)}
     late.append([Frame.of("a", len(data), rest), Frame.of("a", at["a"], data)], now=3)
     assert log.partitions(at)[0].latest == at["a"] + len(data)
@@ -298,7 +300,7 @@ def test_a_copy_that_lags_behind_one_that_was_pruned_is_waited_for(tmp_path: Pat
     early.close()
 
 
-def test_frames_are_in_the_order_of_arrival_whichever_directory_they_went_to(tmp_path: Path) -> None:
+def test_frames_are_in_the_order_of_arrival_in_any_directory(tmp_path: Path) -> None:
     old, new, filler = lines("agent", 0, 5), lines("other", 0, 9), lines("any", 0, 1)
     store = Store(tmp_path / "s", partitions=2, segment_bytes=1)
     for now, names in ((1, "za"), (FORGOTTEN_AFTER + 2, "cd")):
@@ -310,14 +312,16 @@ def test_frames_are_in_the_order_of_arrival_whichever_directory_they_went_to(tmp
     store = Store(tmp_path / "s", partitions=2, segment_bytes=1)
     store.append([Frame.of("a", 0, new)], now=FORGOTTEN_AFTER + 3)
     store.close()
-    homes = {one.parent.name for one in (tmp_path / "s").glob("p*/*.seg") if b"agent" in one.read_bytes()}
-    assert homes == {"p1"}
+    directories = {
+        one.parent.name for one in (tmp_path / "s").glob("p*/*.seg") if b"agent" in one.read_bytes()
+    }
+    assert directories == {"p1"}
     for log in (running, ProducerLog(tmp_path / "s")):
         assert log.partitions({})[0] == Partition("a", 0, len(old))
         assert read_all(log, Span("a", 0, len(old))) == old
-        with pytest.raises(ExternalError) as told:
+        with pytest.raises(ExternalError) as raised:
             log.partitions({"a": len(old)})
-        assert told.value.condition == "LOG_GAP"
+        assert raised.value.condition == "LOG_GAP"
 
 
 def test_lines_without_a_producer_are_refused(tmp_path: Path) -> None:
@@ -329,7 +333,7 @@ def test_lines_without_a_producer_are_refused(tmp_path: Path) -> None:
     assert refused.value.condition == "NO_PRODUCER"
 
 
-def test_what_a_reader_has_done_with_goes_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_segments_that_a_reader_has_finished_are_pruned_and_the_rest_is_read(tmp_path: Path) -> None:
     store = Store(tmp_path / "s", partitions=1, segment_bytes=1_000)
     everything = fill(store, producers=2, frames=10)
     log = ProducerLog(tmp_path / "s")

@@ -1,4 +1,4 @@
-"""Queries read segment logs, with the same answers however epochs are cut; engines let go of what they have read."""
+"""Queries read segment logs with the same results however epochs are cut; engines release what they have read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {"at": ps.Datetime("us", "UTC"), "shop": ps.String, "v": ps.Int64}
 
 
 def fill(directory: Path, first: int, count: int) -> None:
-    """Sales of three shops, a producer each, in one group a minute."""
+    """Append sales of three shops, one producer each, one group per minute."""
     store = Store(directory, partitions=3, segment_bytes=600)
     for minute in range(first, first + count):
         for shop in "abc":
@@ -51,22 +51,22 @@ def _rows(report: EpochReport) -> list[tuple[object, ...]]:
     return report.rows["totals"].rows() if "totals" in report.rows else []
 
 
-def test_answers_are_the_same_however_epochs_are_cut(tmp_path: Path) -> None:
+def test_results_are_the_same_however_epochs_are_cut(tmp_path: Path) -> None:
     fill(tmp_path / "log", 0, 20)
-    found = []
-    for units in (1 << 40, 200, 1):
+    results = []
+    for cut_bytes in (1 << 40, 200, 1):
         reports = run_inline(
             totals(ps.segments(tmp_path / "log", finished=True)),
-            tmp_path / f"state{units}",
-            epoch_units=units,
+            tmp_path / f"state{cut_bytes}",
+            epoch_units=cut_bytes,
         )
         assert sum(report.events for report in reports) == 180
-        found.append(sorted(row for report in reports for row in _rows(report)))
-    assert found[0] == found[1] == found[2]
-    assert [row[-1] for row in found[0]] == [300] * 12
+        results.append(sorted(row for report in reports for row in _rows(report)))
+    assert results[0] == results[1] == results[2]
+    assert [row[-1] for row in results[0]] == [300] * 12
 
 
-def test_a_stream_of_sql_reads_it(tmp_path: Path) -> None:
+def test_a_stream_declared_in_sql_reads_a_segment_log(tmp_path: Path) -> None:
     fill(tmp_path / "log", 0, 2)
     (statement,) = parse(
         f"CREATE STREAM s FROM segments('{tmp_path}/log', finished => TRUE) "
@@ -81,12 +81,12 @@ def test_a_stream_of_sql_reads_it(tmp_path: Path) -> None:
         build_stream(statement)
 
 
-def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> None:
-    """What a rollback to the oldest manifest kept would read is still needed."""
+def test_an_engine_releases_segments_that_it_will_not_read_again(tmp_path: Path) -> None:
+    """The spans that a rollback to the oldest retained manifest would read are still needed."""
     fill(tmp_path / "log", 0, 20)
     app = totals(ps.segments(tmp_path / "log"))
     run_inline(app, tmp_path / "state", epoch_units=200, epochs=12)
-    assert read_floors(tmp_path / "log") == {}  # a reader that has let go of nothing
+    assert read_floors(tmp_path / "log") == {}  # a reader that has released nothing
     directory = StateDirectory(tmp_path / "state")
     program = program_of(app, tmp_path / "state")
     settings = RunnerSettings(Shape(1, 1, 64), state_location(directory, None, 0))
@@ -98,7 +98,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "count"),
+    ("idle_before", "idle_now", "count"),
     [
         ([], [], 0),
         (["p0", "p1"], ["p1"], 1),
@@ -108,15 +108,15 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
         (["p1"], [], 0),
     ],
 )
-def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
-    before: list[str], now: list[str], count: int
+def test_a_silent_partition_is_skipped_once_and_only_if_others_continue(
+    idle_before: list[str], idle_now: list[str], count: int
 ) -> None:
     at = {"clicks": {"p0": 10, "p1": 10}}
-    start, end = (Offset(at=at, idle={"clicks": tuple(idle)}) for idle in (before, now))
+    start, end = (Offset(at=at, idle={"clicks": tuple(idle)}) for idle in (idle_before, idle_now))
     assert len(newly_skipped(start, end)) == count
 
 
-def test_what_a_straggler_brings_when_it_is_back_is_named() -> None:
+def test_the_span_of_a_returned_straggler_is_reported() -> None:
     start = Offset(at={"clicks": {"p0": 10, "p1": 10}}, idle={"clicks": ("p1",)})
     end = Offset(at={"clicks": {"p0": 20, "p1": 17}})
     assert returned_spans(start, end) == [SkippedSpan("clicks", "p1", 10, 17)]

@@ -1,5 +1,5 @@
-"""Agents reduce, and the answers are the same: for any history, however it is cut into steps, epochs and slices, and
-through kills of the agent."""
+"""Results are the same when agents reduce: for any history, however it is cut into steps, epochs and slices, and
+after the agent was killed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ALL = (
 
 
 def jobs(events: ps.Stream) -> ps.App:
-    """Four jobs over one stream: windows of all kinds, with and without keys, filters and what comes after."""
+    """Four jobs over one stream: windows of all kinds, with and without keys, filters and operators after them."""
     some = events.filter(ps.col("n") > 0).map(twice=ps.col("n") * 2)
     return ps.app(
         "jobs",
@@ -77,73 +77,73 @@ def jobs(events: ps.Stream) -> ps.App:
     )
 
 
-def reduced_lines(reducer: Reducer, lines: Sequence[str], steps: Sequence[int]) -> list[str]:
-    """What an agent makes of lines, so many at a step."""
-    made, highest, at, turn = b"", None, 0, 0
-    while at < len(lines):
-        count = max(steps[turn % len(steps)], 1)
-        data = "".join(f"{line}\n" for line in lines[at : at + count]).encode()
+def reduce_lines(reducer: Reducer, lines: Sequence[str], steps: Sequence[int]) -> list[str]:
+    """Return what an agent reduces lines to, `steps` many lines at a time."""
+    output, highest, position, step = b"", None, 0, 0
+    while position < len(lines):
+        count = max(steps[step % len(steps)], 1)
+        data = "".join(f"{line}\n" for line in lines[position : position + count]).encode()
         part, highest = reducer(data, highest, 10**16)
-        made += part
-        at, turn = at + count, turn + 1
-    return made.decode().splitlines()
+        output += part
+        position, step = position + count, step + 1
+    return output.decode().splitlines()
 
 
-def over_agents(made: Reduction, history: History, steps: Sequence[int], cutting: Cutting) -> ps.App:
-    """The application over what agents made of a history, one a partition."""
+def reduced_app(reduction: Reduction, history: History, steps: Sequence[int], cutting: Cutting) -> ps.App:
+    """Return the application over a history that agents have reduced, one agent per partition."""
     lines = {
-        f"p{at}": reduced_lines(Reducer(made), [event.line() for event in part], steps)
-        for at, part in enumerate(history.partitions)
+        f"p{position}": reduce_lines(Reducer(reduction), [event.line() for event in part], steps)
+        for position, part in enumerate(history.partitions)
     }
-    ends = {f"p{at}": places for at, places in enumerate(cutting.ends)}
-    stream = replace(made.source.stream, log=CutLog(lines, ends))
-    return replace(made, source=replace(made.source, stream=stream)).engine_app()
+    ends = {f"p{position}": places for position, places in enumerate(cutting.ends)}
+    stream = replace(reduction.source.stream, log=CutLog(lines, ends))
+    return replace(reduction, source=replace(reduction.source, stream=stream)).engine_app()
 
 
 @modestly
 @given(histories(), st.lists(st.integers(1, 9), min_size=1), cuttings())
-def test_the_same_answers_straight_cut_otherwise_and_resumed(
+def test_results_are_the_same_straight_cut_and_resumed(
     history: History, steps: list[int], cutting: Cutting
 ) -> None:
     app = jobs(events_stream(history))
-    made = plan_reduction(app, "events")
-    assert len(made.cuts) == 6
+    reduction = plan_reduction(app, "events")
+    assert len(reduction.cuts) == 6
     expected = {name: in_any_order(rows) for name, rows in run_app(app).items()}
-    straight = run_app(over_agents(made, history, [10**6], STRAIGHT))
+    straight = run_app(reduced_app(reduction, history, [10**6], STRAIGHT))
     assert {name: in_any_order(rows) for name, rows in straight.items()} == expected
-    cut = run_app(over_agents(made, history, steps, cutting), cutting)
+    cut = run_app(reduced_app(reduction, history, steps, cutting), cutting)
     assert {name: in_any_order(rows) for name, rows in cut.items()} == expected
     resumed: dict[str, list[dict[str, Any]]] = {name: [] for name in expected}
     with fast_directory() as folder:
         for epochs, slices in ((2, 1), (1, 3), (None, 2)):
-            app = over_agents(made, history, steps, cutting)
+            app = reduced_app(reduction, history, steps, cutting)
             for report in run_inline(app, Path(folder) / "s", slices=slices, buckets=BUCKETS, epochs=epochs):
                 for name, rows in report.rows.items():
                     resumed[name] += rows.to_dicts()
     assert {name: in_any_order(rows) for name, rows in resumed.items()} == expected
 
 
-def test_bytes_do_not_depend_on_who_makes_them_when() -> None:
-    """A step that is repeated after a kill must give what it gave."""
+def test_reduced_bytes_are_deterministic() -> None:
+    """A step that is repeated after a kill must return the same bytes."""
     lines = "".join(
         json.dumps({"time": n * 1000, "user": f"u{n % 50}", "page": "/a", "n": n, "x": n / 7}) + "\n"
         for n in range(3000)
     ).encode()
-    made = plan_reduction(jobs(events_stream(History(()))), "events")
-    assert len({Reducer(made)(lines, None, 10**16) for _ in range(3)}) == 1
+    reduction = plan_reduction(jobs(events_stream(History(()))), "events")
+    assert len({Reducer(reduction)(lines, None, 10**16) for _ in range(3)}) == 1
 
 
-def test_what_cannot_be_read_and_what_has_no_time_becomes_dead_letters_of_the_engine() -> None:
-    made = plan_reduction(jobs(events_stream(History(()))), "events")
-    told, highest = Reducer(made)(b'nonsense\n{"n": 1}\n{"time": 5, "n": -1, "x": 1}\n', None, 10**16)
+def test_undecodable_lines_and_lines_without_event_time_become_dead_letters() -> None:
+    reduction = plan_reduction(jobs(events_stream(History(()))), "events")
+    reduced, highest = Reducer(reduction)(b'nonsense\n{"n": 1}\n{"time": 5, "n": -1, "x": 1}\n', None, 10**16)
     assert highest == 5
-    decoder = made.engine_app().outputs[0].node
+    decoder = reduction.engine_app().outputs[0].node
     while decoder.inputs:
         decoder = decoder.inputs[0]
-    found = decoder.stream.decoder.decode(Chunk("p", 0, told), ["t", "c"])  # type: ignore[attr-defined]
-    assert found.bad["raw"].to_list() == ["nonsense", '{"n": 1}']
-    assert "no event time" in found.bad["reason"][1]
-    strange = Partials("another", {}).decode(Chunk("p", 0, told), ["t"])
+    results = decoder.stream.decoder.decode(Chunk("p", 0, reduced), ["t", "c"])  # type: ignore[attr-defined]
+    assert results.bad["raw"].to_list() == ["nonsense", '{"n": 1}']
+    assert "no event time" in results.bad["reason"][1]
+    strange = Partials("another", {}).decode(Chunk("p", 0, reduced), ["t"])
     assert strange.good.height == 0
     assert "another plan reduced it" in strange.bad["reason"][0]
 
@@ -165,16 +165,18 @@ def test_floats_travel_to_the_last_bit() -> None:
         max_size=8,
     )
 )
-def test_any_bytes_are_reduced_or_told_to_be_bad(lines: list[bytes]) -> None:
-    """Neither side raises, whatever lies in a log."""
-    made = plan_reduction(jobs(events_stream(History(()))), "events")
+def test_any_bytes_are_reduced_or_become_dead_letters(lines: list[bytes]) -> None:
+    """Neither agent nor engine raises, whatever bytes a log holds."""
+    reduction = plan_reduction(jobs(events_stream(History(()))), "events")
     data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
-    told, _ = Reducer(made)(data, None, 10**16)
-    decoder = Partials(made.plan, {cut.names[n]: t for cut in made.cuts for n, t in cut.types.items()})
-    for arrived in (told, data, told[: len(told) // 2]):
-        found = decoder.decode(Chunk("p", 0, arrived), list(decoder.schema()))
-        assert found.good.height + found.bad.height <= arrived.count(b"\n") + 1
-    assert decoder.decode(Chunk("p", 0, told), ["t"]).bad["reason"].str.contains("plan").sum() == 0
+    reduced, _ = Reducer(reduction)(data, None, 10**16)
+    decoder = Partials(
+        reduction.plan, {cut.names[n]: t for cut in reduction.cuts for n, t in cut.types.items()}
+    )
+    for arrived in (reduced, data, reduced[: len(reduced) // 2]):
+        results = decoder.decode(Chunk("p", 0, arrived), list(decoder.schema()))
+        assert results.good.height + results.bad.height <= arrived.count(b"\n") + 1
+    assert decoder.decode(Chunk("p", 0, reduced), ["t"]).bad["reason"].str.contains("plan").sum() == 0
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_any_bytes_are_reduced_or_told_to_be_bad(lines: list[bytes]) -> None:
         (lambda e: e.union(e).key_by("user").window("5s").count(), "needs the events themselves"),
     ],
 )
-def test_what_needs_the_events_is_refused_with_the_reason(query: Any, reason: str) -> None:
+def test_a_query_that_needs_the_events_is_refused_with_the_reason(query: Any, reason: str) -> None:
     app = ps.app("app", ps.output("out", query(events_stream(History(())))))
     with pytest.raises(UserError, match=reason) as refused:
         plan_reduction(app, "events")
@@ -207,7 +209,7 @@ def test_what_needs_the_events_is_refused_with_the_reason(query: Any, reason: st
 
 
 class _Counted:
-    """Counts lines: enough to see which were reduced, and how often."""
+    """A reducer that names the first and last line: enough to see which were reduced, and how often."""
 
     plan = "counted"
 
@@ -217,7 +219,7 @@ class _Counted:
 
 
 class _Torn(Spool):
-    """A journal whose process is killed after so many bytes of an append."""
+    """A spool whose process is killed after `left` bytes of an append."""
 
     left = -1
 
@@ -228,31 +230,37 @@ class _Torn(Spool):
         super().append(data)
 
 
-def _reducing(folder: Path, lines: Spool, made: Spool) -> Reducing:
+def _reducing(folder: Path, lines: Spool, reduction: Spool) -> Reducing:
     stop = threading.Event()
     return Reducing(
-        lines, made, _Counted(), most_bytes=1 << 20, linger_seconds=0.001, finished=lambda: True, stop=stop
+        lines,
+        reduction,
+        _Counted(),
+        most_bytes=1 << 20,
+        linger_seconds=0.001,
+        finished=lambda: True,
+        stop=stop,
     )
 
 
 @pytest.mark.parametrize("left", [0, 1, 5, 11, 12])
-def test_a_step_cut_off_anywhere_is_finished_by_the_next_start(tmp_path: Path, left: int) -> None:
-    lines, made = Spool(tmp_path / "lines", file_bytes=64), _Torn(tmp_path / "made", file_bytes=64)
+def test_a_step_killed_anywhere_is_finished_by_the_next_start(tmp_path: Path, left: int) -> None:
+    lines, reduction = Spool(tmp_path / "lines", file_bytes=64), _Torn(tmp_path / "made", file_bytes=64)
     lines.append(b"".join(b"%03d\n" % n for n in range(10)))
-    reducing = _reducing(tmp_path, lines, made)
+    reducing = _reducing(tmp_path, lines, reduction)
     assert reducing.step()
     lines.append(b"".join(b"%03d\n" % n for n in range(10, 40)))
-    made.left = left
+    reduction.left = left
     with pytest.raises(KeyboardInterrupt):
         reducing.step()
     lines.close()
-    made.close()
+    reduction.close()
     lines, again = Spool(tmp_path / "lines", file_bytes=64), Spool(tmp_path / "made", file_bytes=64)
     reducing = _reducing(tmp_path, lines, again)
     lines.append(b"040\n")
     reducing.run()
-    found = again.lines(0)
-    assert found == (0, b"000 to 009\n010 to 039\n040 to 040\n")
+    results = again.lines(0)
+    assert results == (0, b"000 to 009\n010 to 039\n040 to 040\n")
     assert lines.first > 0
     assert not reducing.step()
 
@@ -266,26 +274,26 @@ CREATE JOB most AS SELECT MAX(bytes) AS most FROM clicks GROUP BY HOP(at, INTERV
 """
 
 
-def _clicks(agent: int, count: int) -> list[bytes]:
+def _click_lines(agent: int, count: int) -> list[bytes]:
     dice = random.Random(agent)
-    told = []
+    lines = []
     for n in range(count):
         second = n // 40 - dice.choice([0, 0, 0, 1, 1, 5])
         at = f"2026-03-01T12:{max(second, 0) // 60:02}:{max(second, 0) % 60:02}Z"
-        told.append(json.dumps({"at": at, "page": f"/{n % 7}", "bytes": dice.randrange(100)}).encode())
-    return told
+        lines.append(json.dumps({"at": at, "page": f"/{n % 7}", "bytes": dice.randrange(100)}).encode())
+    return lines
 
 
 def _rows(app: ps.App, state: Path) -> dict[str, list[str]]:
-    told: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for report in run_inline(app, state, epoch_units=20_000):
         for name, rows in report.rows.items():
-            told.setdefault(name, []).extend(rows.to_dicts())
-    return {name: in_any_order(rows) for name, rows in told.items()}
+            results.setdefault(name, []).extend(rows.to_dicts())
+    return {name: in_any_order(rows) for name, rows in results.items()}
 
 
-def _logged(directory: Path, sent: dict[str, list[bytes]]) -> None:
-    """Lines as they are, a partition for each agent."""
+def _write_raw_log(directory: Path, sent: dict[str, list[bytes]]) -> None:
+    """Write the lines unreduced, one partition for each agent."""
     store = Store(directory, partitions=len(sent))
     for agent, lines in sent.items():
         store.append([Frame.of(agent, 0, b"".join(line + b"\n" for line in lines))])
@@ -296,8 +304,8 @@ def test_an_agent_that_is_killed_reduces_every_line_once(processes: Processes, t
     processes.gateway("--partitions", 4)
     file = tmp_path / "jobs.sql"
     file.write_text(SQL.format(log=processes.log / "clicks"))
-    sent = {"killed": _clicks(1, 8_000), "calm": _clicks(2, 8_000)}
-    _logged(tmp_path / "raw", sent)
+    sent = {"killed": _click_lines(1, 8_000), "calm": _click_lines(2, 8_000)}
+    _write_raw_log(tmp_path / "raw", sent)
 
     def agent(name: str, *more: object) -> Running:
         how = ("--stream", "clicks", "--tail", tmp_path / name, "--spool", tmp_path / f"{name}-spool")
@@ -308,36 +316,36 @@ def test_an_agent_that_is_killed_reduces_every_line_once(processes: Processes, t
         for part in range(2):
             running = agent("killed")
             out.write(b"\n".join(sent["killed"][part * 3_000 : (part + 1) * 3_000]) + b"\n")
-            until(lambda running=running: running.said("connected"), 60, "connected")
+            until(lambda running=running: running.reports("connected"), 60, "connected")
             running.kill()
         out.write(b"\n".join(sent["killed"][6_000:]) + b"\n")
     (tmp_path / "calm").write_bytes(b"\n".join(sent["calm"]) + b"\n")
     for name in sent:
         last = agent(name, "--once", "--drain", "60s")
         assert last.wait(90) == 0, last.text()
-        (ended,) = last.said("ended")
+        (ended,) = last.reports("ended")
         assert ended["unacknowledged_bytes"] == 0
     assert sum(map(len, processes.lines("clicks"))) < sum(map(len, sent["calm"]))
     expected = _rows(
         compile_reduction(SQL.format(log=tmp_path / "raw"), "clicks").app, tmp_path / "raw-state"
     )
-    found = _rows(compile_reduction(file.read_text(), "clicks").engine_app(), tmp_path / "state")
-    assert found == expected
+    results = _rows(compile_reduction(file.read_text(), "clicks").engine_app(), tmp_path / "state")
+    assert results == expected
     assert sum(len(rows) for rows in expected.values()) > 100
 
 
-def test_the_text_is_compiled_where_it_is_used_and_only_creates(tmp_path: Path) -> None:
-    made = compile_reducer(SQL.format(log="nowhere"), "clicks")
-    assert made.plan == compile_reducer(SQL.format(log="elsewhere"), "clicks").plan
-    assert made.plan != compile_reducer(SQL.replace("> 10", "> 11"), "clicks").plan
-    assert re.fullmatch("[0-9a-f]{12}", made.plan)
+def test_a_plan_depends_on_the_jobs_and_not_on_the_log(tmp_path: Path) -> None:
+    reduction = compile_reducer(SQL.format(log="nowhere"), "clicks")
+    assert reduction.plan == compile_reducer(SQL.format(log="elsewhere"), "clicks").plan
+    assert reduction.plan != compile_reducer(SQL.replace("> 10", "> 11"), "clicks").plan
+    assert re.fullmatch("[0-9a-f]{12}", reduction.plan)
     with pytest.raises(UserError, match="creates streams and jobs"):
         compile_reducer(SQL + "DROP JOB most;", "clicks")
     with pytest.raises(UserError, match="no job"):
         compile_reducer(SQL.split(";")[0], "clicks")
 
 
-def test_a_spool_is_of_one_kind(processes: Processes, tmp_path: Path) -> None:
+def test_a_spool_cannot_change_between_raw_and_reduced(processes: Processes, tmp_path: Path) -> None:
     file = tmp_path / "jobs.sql"
     file.write_text(SQL)
     spool = ("--spool", tmp_path / "spool", "--stream", "clicks", "--drain", "0s")

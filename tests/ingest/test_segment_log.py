@@ -1,4 +1,4 @@
-"""The segment log keeps the contract of logs, drops what comes again, and survives what a crash leaves behind."""
+"""The segment log meets the log contract, drops lines that are sent again, and recovers from a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lines(producer: str, first: int, count: int) -> bytes:
 
 
 def fill(store: Store, producers: int = 4, frames: int = 30, count: int = 20) -> dict[str, bytes]:
-    """Frames of several producers in groups of a few; what each sent."""
+    """Append frames of several producers, one of each per group; return the lines of each producer."""
     sent = {f"agent-{n}": b"" for n in range(producers)}
     for number in range(frames):
         for producer, before in sent.items():
@@ -39,14 +39,14 @@ def fill(store: Store, producers: int = 4, frames: int = 30, count: int = 20) ->
     return sent
 
 
-def content(directory: Path) -> dict[str, bytes]:
-    """Per producer, by the first word of its lines, what the log holds, in the order of the log."""
+def content_by_producer(directory: Path) -> dict[str, bytes]:
+    """Return the lines of each producer, by the first word of a line, in the order of the log."""
     log = SegmentLog(directory)
-    found: dict[str, list[bytes]] = {}
+    foundby_producer: dict[str, list[bytes]] = {}
     for partition in log.partitions({}):
         for line in read_all(log, whole(partition)).splitlines(keepends=True):
-            found.setdefault(line.split()[0].decode(), []).append(line)
-    return {producer: b"".join(held) for producer, held in found.items()}
+            foundby_producer.setdefault(line.split()[0].decode(), []).append(line)
+    return {producer: b"".join(found) for producer, found in foundby_producer.items()}
 
 
 class TestSegmentLog(LogContract):
@@ -62,12 +62,12 @@ class TestSegmentLog(LogContract):
 def test_every_producer_keeps_its_order_and_its_partition(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=3)
     sent = fill(store, producers=7)
-    assert content(tmp_path) == sent
+    assert content_by_producer(tmp_path) == sent
     assert sorted(len(one.producers) for one in store.partitions) == [2, 2, 3]
     store.close()
 
 
-def test_what_is_sent_again_is_left_out_also_by_another_life_of_the_store(tmp_path: Path) -> None:
+def test_foundsent_again_are_dropped_also_after_a_restart(tmp_path: Path) -> None:
     data = lines("a", 0, 50)
     store = Store(tmp_path)
     store.append([Frame.of("a", 0, data)])
@@ -79,10 +79,10 @@ def test_what_is_sent_again_is_left_out_also_by_another_life_of_the_store(tmp_pa
     more = lines("a", 50, 5)
     store.append([Frame.of("a", 0, data + more)])  # cut elsewhere this time
     store.close()
-    assert content(tmp_path) == {"a": data + more}
+    assert content_by_producer(tmp_path) == {"a": data + more}
 
 
-def test_what_does_not_follow_is_refused_unless_it_was_given_up(tmp_path: Path) -> None:
+def test_a_gap_is_refused_unless_the_producer_declares_it(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.append([Frame.of("a", 0, b"a 1\n")])
     with pytest.raises(SequenceGap) as caught:
@@ -93,35 +93,35 @@ def test_what_does_not_follow_is_refused_unless_it_was_given_up(tmp_path: Path) 
     store.append([Frame.of("a", 1 << 40, b"a 4\n", flags=JUMP)])
     assert store.given_up == 6
     store.close()
-    assert content(tmp_path) == {"a": b"a 1\na 3\na 4\n"}
+    assert content_by_producer(tmp_path) == {"a": b"a 1\na 3\na 4\n"}
 
 
 @settings(max_examples=15, deadline=None)
 @given(cut=st.integers(0, 4000), junk=st.binary(max_size=300))
-def test_a_torn_tail_is_cut_and_comes_again(
+def test_a_torn_tail_is_cut_and_can_be_sent_again(
     tmp_path_factory: pytest.TempPathFactory, cut: int, junk: bytes
 ) -> None:
-    """As after a power loss: of the last group, never acknowledged, any part may be there, and anything else."""
+    """After a power loss any part of the last, unacknowledged group may be on disk, and garbage after it."""
     directory = tmp_path_factory.mktemp("log")
     store = Store(directory, partitions=1)
     sent = fill(store, producers=2, frames=3)
     one = store.partitions[0]
-    kept = one.committed.length
+    committed_bytes = one.committed.length
     more = lines("agent-0", 60, 40)
     store.take(Frame.of("agent-0", len(sent["agent-0"]), more), 9)
     one.write()
     store.close()
     path = segment_path(one.directory, 0)
-    torn = path.read_bytes()[: kept + cut]
+    torn = path.read_bytes()[: committed_bytes + cut]
     path.write_bytes(torn + junk)
     store = Store(directory, partitions=1)
     if store.position("agent-0") == len(sent["agent-0"]):
-        assert store.cut_bytes == len(torn) + len(junk) - kept
+        assert store.cut_bytes == len(torn) + len(junk) - committed_bytes
     else:
         assert store.position("agent-0") == len(sent["agent-0"]) + len(more), "the group is whole"
     store.append([Frame.of("agent-0", len(sent["agent-0"]), more)])
     store.close()
-    assert content(directory) == sent | {"agent-0": sent["agent-0"] + more}
+    assert content_by_producer(directory) == sent | {"agent-0": sent["agent-0"] + more}
 
 
 def test_a_tail_is_also_cut_when_the_commit_file_was_lost(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_a_tail_is_also_cut_when_the_commit_file_was_lost(tmp_path: Path) -> Non
     store = Store(tmp_path, partitions=1)
     assert store.cut_bytes == 17
     store.close()
-    assert content(tmp_path) == sent
+    assert content_by_producer(tmp_path) == sent
 
 
 @pytest.mark.parametrize("commit_file", [True, False])
-def test_damage_is_told_with_its_place_by_writer_and_reader(tmp_path: Path, commit_file: bool) -> None:
+def test_writer_and_reader_report_where_a_log_is_damaged(tmp_path: Path, commit_file: bool) -> None:
     store = Store(tmp_path, partitions=1)
     fill(store, producers=1, frames=10)
     store.close()
@@ -159,7 +159,7 @@ def test_damage_is_told_with_its_place_by_writer_and_reader(tmp_path: Path, comm
     assert "BAD_FRAME" not in str(caught.value)
 
 
-def test_a_segment_that_was_being_begun_is_begun_again(tmp_path: Path) -> None:
+def test_a_half_created_segment_is_created_again(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=1, segment_bytes=1000)
     sent = fill(store, producers=1, frames=3)
     end = store.partitions[0].committed.latest
@@ -169,10 +169,12 @@ def test_a_segment_that_was_being_begun_is_begun_again(tmp_path: Path) -> None:
     more = lines("agent-0", 60, 20)
     store.append([Frame.of("agent-0", len(sent["agent-0"]), more)])
     store.close()
-    assert content(tmp_path) == {"agent-0": sent["agent-0"] + more}
+    assert content_by_producer(tmp_path) == {"agent-0": sent["agent-0"] + more}
 
 
-def test_a_group_that_cannot_be_written_never_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_cannot_be_written_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path, partitions=2)
     sent = fill(store, producers=2, frames=2)
     more = {id: lines(id, 40, 3) for id in sent}
@@ -185,11 +187,11 @@ def test_a_group_that_cannot_be_written_never_was(tmp_path: Path, monkeypatch: p
         patch.setattr("os.fdatasync", full)
         with pytest.raises(ExternalError, match="LOG_UNWRITABLE"):
             store.append(frames)
-    assert content(tmp_path) == sent
+    assert content_by_producer(tmp_path) == sent
     assert store.position("agent-0") == len(sent["agent-0"])
     store.append(frames)
     store.close()
-    assert content(tmp_path) == {id: sent[id] + more[id] for id in sent}
+    assert content_by_producer(tmp_path) == {id: sent[id] + more[id] for id in sent}
 
 
 def test_only_one_gateway_writes(tmp_path: Path) -> None:
@@ -200,17 +202,17 @@ def test_only_one_gateway_writes(tmp_path: Path) -> None:
     Store(tmp_path).close()
 
 
-def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
+def test_segments_that_every_reader_has_finished_are_pruned(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
     firsts = list_segments(tmp_path / "p0")
     assert store.prune(Retention(), now=0).segments == 0  # nobody has read anything
     one, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     remembered = one.start(None, {})
-    assert one.start(None, {}) == remembered  # as engines do when they begin
+    assert one.start(None, {}) == remembered  # as engines do when they start
     other.start(None, {})
     one.prune({"p0": firsts[4]})
-    assert store.prune(Retention(), now=0).segments == 0  # the other has not begun
+    assert store.prune(Retention(), now=0).segments == 0  # the other has not started
     other.prune({"p0": firsts[2] + 1})
     pruned = store.prune(Retention(), now=0)
     assert (pruned.segments, pruned.unread_bytes) == (2, 0)
@@ -223,7 +225,7 @@ def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_reader_that_was_away_for_long_holds_nothing(tmp_path: Path) -> None:
+def test_a_reader_that_was_away_for_long_prevents_no_pruning(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
     here, away = SegmentLog(tmp_path), SegmentLog(tmp_path)
@@ -237,7 +239,7 @@ def test_a_reader_that_was_away_for_long_holds_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_old_and_too_many_segments_go_although_a_reader_waits(tmp_path: Path) -> None:
+def test_retention_removes_segments_although_a_reader_has_not_read_them(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
     SegmentLog(tmp_path).start(None, {})
@@ -269,14 +271,14 @@ def test_the_index_finds_offsets_and_times_and_is_only_a_hint(tmp_path: Path) ->
         assert log.cut("p0", middle, 1) == index[6][0]
 
 
-def test_a_commit_file_behind_what_was_read_takes_nothing_back(tmp_path: Path) -> None:
+def test_a_commit_file_behind_a_reader_does_not_move_it_back(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=1)
     fill(store, producers=1, frames=2)
     store.close()
     assert SegmentLog(tmp_path).partitions({"p0": 10_000})[0].latest == 10_000
 
 
-def test_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_log_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ExternalError, match="LOG_PATH_MISSING") as caught:
         SegmentLog(tmp_path / "none" / "clicks").start(None, {})
     assert f"Make the directory {tmp_path / 'none'}," in str(caught.value.hint)

@@ -1,4 +1,4 @@
-"""A spool gives back every whole line from any position, whatever was rolled, packed, killed and opened again."""
+"""A spool returns every whole line from any position, also after files were rolled, packed and opened again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from penstock.ingest.spool import Spool
 
 
 def read(spool: Spool, position: int = 0, most: int = 1000) -> bytes:
-    found = []
+    chunks = []
     while (frame := spool.frame(position, most)) is not None:
         assert frame.raw_bytes <= most
-        found.append(frame.lines())
+        chunks.append(frame.lines())
         position = frame.end
-    return b"".join(found)
+    return b"".join(chunks)
 
 
 STEPS = st.lists(
@@ -38,7 +38,7 @@ def test_every_whole_line_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bytes]]
 ) -> None:
     directory = tmp_path_factory.mktemp("spool")
-    spool, put = Spool(directory, file_bytes=200), b""
+    spool, appended = Spool(directory, file_bytes=200), b""
     for step, data in steps:
         match step:
             case "append":
@@ -57,19 +57,19 @@ def test_every_whole_line_is_read_again(
                 producer = spool.producer
                 spool = Spool(directory, file_bytes=200)  # as after kill -9: nothing was closed
                 assert spool.producer == producer
-        put += data
-        whole = put[: put.rfind(b"\n") + 1]
-        assert spool.end == len(put)
+        appended += data
+        whole = appended[: appended.rfind(b"\n") + 1]
+        assert spool.end == len(appended)
         assert read(spool) == whole
         for position in {n + 1 for n, byte in enumerate(whole) if byte == 10 and n % 7 == 0}:
             assert read(spool, position) == whole[position:]
-    spool.release(put.rfind(b"\n") + 1)
-    assert spool.end == len(put)
+    spool.release(appended.rfind(b"\n") + 1)
+    assert spool.end == len(appended)
     spool.close()
     shutil.rmtree(directory)
 
 
-def test_what_was_acknowledged_leaves_the_disk(tmp_path: Path) -> None:
+def test_acknowledged_lines_are_removed_from_disk(tmp_path: Path) -> None:
     spool = Spool(tmp_path, file_bytes=1000)
     for n in range(500):
         spool.append(b"line %d\n" % n)
@@ -85,19 +85,19 @@ def test_what_was_acknowledged_leaves_the_disk(tmp_path: Path) -> None:
     assert Spool(tmp_path).end == end
 
 
-def test_packing_makes_it_smaller(tmp_path: Path) -> None:
+def test_packing_saves_disk_space(tmp_path: Path) -> None:
     spool = Spool(tmp_path, file_bytes=10_000)
-    put = b"".join(b"10.0.0.%d GET /page/%d 200\n" % (n % 9, n) for n in range(3000))
-    spool.append(put)
+    appended = b"".join(b"10.0.0.%d GET /page/%d 200\n" % (n % 9, n) for n in range(3000))
+    spool.append(appended)
     spool.roll()
     before = spool.disk_bytes
     while spool.pack():
         pass
     assert spool.disk_bytes < before / 3
-    assert read(spool, most=5000) == put
+    assert read(spool, most=5000) == appended
 
 
-def test_after_another_boot_no_position_is_used_again(tmp_path: Path) -> None:
+def test_after_a_reboot_no_position_is_used_again(tmp_path: Path) -> None:
     spool = Spool(tmp_path, boot="one")
     spool.append(b"a\nb\nhal")
     spool.close()
@@ -108,7 +108,7 @@ def test_after_another_boot_no_position_is_used_again(tmp_path: Path) -> None:
     assert read(spool) == b"a\nb\nhal\nc\n"
 
 
-def test_a_line_that_fits_no_frame_is_left_out(tmp_path: Path) -> None:
+def test_a_line_that_fits_no_frame_is_dropped(tmp_path: Path) -> None:
     spool = Spool(tmp_path, file_bytes=3000)
     for packed in (False, True):
         spool.append(b"short\n" + b"x" * 5000 + b"\nafter %d\n" % packed)
@@ -120,25 +120,25 @@ def test_a_line_that_fits_no_frame_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_the_oldest_goes_when_it_must(tmp_path: Path, pack: bool) -> None:
+def test_a_full_spool_drops_its_oldest_lines(tmp_path: Path, pack: bool) -> None:
     spool = Spool(tmp_path, file_bytes=500)
     overflow = Overflow(spool, 2000, "drop-oldest")
-    put = b""
+    appended = b""
     for n in range(2000):
         assert overflow.has_room()
         line = b"%d line %d\n" % (n * n, n)
-        put += line
+        appended += line
         spool.append(line)
         if pack and n % 50 == 0:
             spool.pack()
-    kept = read(spool)
-    assert put.endswith(kept)
+    remaining = read(spool)
+    assert appended.endswith(remaining)
     assert spool.disk_bytes < 2600
-    assert spool.dropped_until == spool.first == len(put) - len(kept)
-    assert overflow.dropped_lines == put.count(b"\n") - kept.count(b"\n")
+    assert spool.dropped_until == spool.first == len(appended) - len(remaining)
+    assert overflow.dropped_lines == appended.count(b"\n") - remaining.count(b"\n")
 
 
-def test_what_was_given_up_before_it_came_is_told_from_a_jump(tmp_path: Path) -> None:
+def test_a_declared_gap_is_distinguished_from_a_jump_after_a_reboot(tmp_path: Path) -> None:
     spool = Spool(tmp_path, boot="one")
     spool.append(b"a\n")
     spool.give_up(100)
@@ -146,14 +146,14 @@ def test_what_was_given_up_before_it_came_is_told_from_a_jump(tmp_path: Path) ->
     spool.close()
     spool = Spool(tmp_path, boot="two")
     spool.append(b"c\n")
-    assert [found[0] for position in (0, 2, 104) if (found := spool.lines(position))] == [0, 102, 2 << 32]
+    assert [chunks[0] for position in (0, 2, 104) if (chunks := spool.lines(position))] == [0, 102, 2 << 32]
     assert spool.has_given_up(2, 102)
     assert not spool.has_given_up(104, 2 << 32)
     assert spool.bytes_after(2) == 4
     spool.close()
 
 
-def test_a_full_disk_is_relieved_of_what_is_acknowledged(small_disk: Path) -> None:
+def test_a_full_disk_is_freed_of_acknowledged_lines(small_disk: Path) -> None:
     spool = Spool(small_disk)
     written = 0
     with pytest.raises(OSError, match="No space"):  # noqa: PT012

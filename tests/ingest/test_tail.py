@@ -1,4 +1,4 @@
-"""An agent follows files through renaming and truncating, in every life of its own, and ends at the end if told to."""
+"""An agent follows files through renaming, truncating and its own restarts, and can end at the end of a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tail(processes: Processes, path: Path, tmp_path: Path) -> tuple[object, ...]
     return ("--tail", path, "--spool", tmp_path / "spool", "--settle", "100ms")
 
 
-def test_it_follows_renaming_truncating_and_unfinished_lines(
+def test_an_agent_follows_renaming_truncating_and_unfinished_lines(
     processes: Processes, path: Path, tail: tuple[object, ...]
 ) -> None:
     processes.gateway()
@@ -59,7 +59,7 @@ def test_it_follows_renaming_truncating_and_unfinished_lines(
     ]
 
 
-def test_it_reads_what_was_rotated_while_it_was_away(
+def test_an_agent_reads_files_that_were_rotated_while_it_was_down(
     processes: Processes, path: Path, tail: tuple[object, ...]
 ) -> None:
     processes.gateway()
@@ -85,7 +85,7 @@ def test_a_file_waits_with_a_full_spool_also_when_it_is_rotated(
     sent = list(numbered(0, 10_000))
     path.write_bytes(b"\n".join(sent) + b"\n")
     agent = processes.agent(*tail, "--spool-bytes", "100K")
-    until(lambda: agent.said("spool full"), what="a full spool")
+    until(lambda: agent.reports("spool full"), what="a full spool")
     path.rename(path.with_name("access.log.1"))
     path.write_bytes(b"after\n")
     processes.gateway()
@@ -93,7 +93,7 @@ def test_a_file_waits_with_a_full_spool_also_when_it_is_rotated(
     assert processes.lines() == [*sent, b"after"]
 
 
-def test_it_can_begin_at_the_end_and_end_at_the_end(
+def test_an_agent_can_start_at_the_end_and_stop_at_the_end(
     processes: Processes, path: Path, tail: tuple[object, ...]
 ) -> None:
     processes.gateway()
@@ -116,11 +116,11 @@ def test_several_files_are_producers_of_their_own(
     assert processes.agent(*tail, "--tail", other, "--once").wait() == 0
     assert sorted(processes.lines()) == [b"a 1", b"a 2", b"e 1"]
     assert gateway.stop() == 0
-    assert gateway.said("stopped")[0]["streams"]["logs"]["producers"] == 2
+    assert gateway.reports("stopped")[0]["streams"]["logs"]["producers"] == 2
 
 
 @pytest.mark.parametrize("settle", ["5s", "100ms"])
-def test_once_goes_past_a_rotation_to_the_end_of_the_last_file(
+def test_once_continues_after_a_rotation_to_the_end_of_the_last_file(
     processes: Processes, path: Path, tail: tuple[object, ...], settle: str
 ) -> None:
     processes.gateway()
@@ -134,55 +134,55 @@ def test_once_goes_past_a_rotation_to_the_end_of_the_last_file(
     agent = processes.agent(*once)
     assert agent.wait() == 0
     assert processes.lines() == [b"a 1", b"a 2", b"b 1"]
-    assert agent.said("ended")[0]["lines"] == 2
+    assert agent.reports("ended")[0]["lines"] == 2
     assert processes.agent(*once).wait() == 0
     assert processes.lines() == [b"a 1", b"a 2", b"b 1"]
 
 
-def rotated_twice(path: Path, journal: Spool) -> None:
-    """Three files, of which the oldest was being read in another life."""
+def rotate_twice(path: Path, spool: Spool) -> None:
+    """Create three files, of which an earlier agent was reading the oldest."""
     path.parent.mkdir()
     for number, text in ((2, b"a\n"), (1, b"b\n")):
         path.write_bytes(text)
         path.rename(path.with_name(f"access.log.{number}"))
     path.write_bytes(b"c\n")
-    place = {"journal": 0, "inode": path.with_name("access.log.2").stat().st_ino, "offset": 0}
-    (journal.directory / "source.json").write_text(json.dumps(place))
+    source = {"journal": 0, "inode": path.with_name("access.log.2").stat().st_ino, "offset": 0}
+    (spool.directory / "source.json").write_text(json.dumps(source))
 
 
 def test_a_renamed_file_settles_by_its_own_times(path: Path, tmp_path: Path) -> None:
-    """Neither a new life of the agent nor a file that it has only now come to begins the wait anew."""
-    journal = Spool(tmp_path / "journal")
-    rotated_twice(path, journal)
+    """Neither a restart of the agent nor a file that it has just reached restarts the wait."""
+    spool = Spool(tmp_path / "spool")
+    rotate_twice(path, spool)
     touched = path.with_name("access.log.1").stat().st_ctime
     until(lambda: time.time() > touched + 5, what="five seconds")
-    overflow = Overflow(journal, 1 << 20, "block")
-    began = time.monotonic()
-    TailReader(path, journal, overflow, threading.Event(), settle_seconds=5, once=True).run()
-    assert time.monotonic() - began < 5
-    assert journal.lines(0) == (0, b"a\nb\nc\n")
-    journal.close()
+    overflow = Overflow(spool, 1 << 20, "block")
+    started = time.monotonic()
+    TailReader(path, spool, overflow, threading.Event(), settle_seconds=5, once=True).run()
+    assert time.monotonic() - started < 5
+    assert spool.lines(0) == (0, b"a\nb\nc\n")
+    spool.close()
 
 
-def test_no_file_is_passed_over_while_the_disk_is_full(
+def test_no_file_is_skipped_while_the_disk_is_full(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Spool(tmp_path / "journal")
-    rotated_twice(path, journal)
-    overflow = Overflow(journal, 1 << 20, "block")
-    inlet = TailReader(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
+    spool = Spool(tmp_path / "spool")
+    rotate_twice(path, spool)
+    overflow = Overflow(spool, 1 << 20, "block")
+    reader = TailReader(path, spool, overflow, threading.Event(), settle_seconds=0, once=True)
     write, full = tail_module.write_whole, [OSError(errno.ENOSPC, "full")] * 2
 
-    def failing(*told: object) -> None:
+    def write_or_fail(*args: object) -> None:
         if full:
             raise full.pop()
-        write(*told)  # type: ignore[arg-type]
+        write(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tail_module, "write_whole", failing)
-    inlet.run()
+    monkeypatch.setattr(tail_module, "write_whole", write_or_fail)
+    reader.run()
     assert not full
-    assert journal.lines(0) == (0, b"a\nb\nc\n")
-    journal.close()
+    assert spool.lines(0) == (0, b"a\nb\nc\n")
+    spool.close()
 
 
 @pytest.mark.parametrize(
@@ -190,43 +190,43 @@ def test_no_file_is_passed_over_while_the_disk_is_full(
     [["access.log.10", "access.log.9", "access.log.1"], ["access.log-20261109", "access.log-20261110"]],
 )
 def test_files_with_the_same_time_are_all_read_once(path: Path, tmp_path: Path, names: list[str]) -> None:
-    """Copied ones, or those of a file system with coarse times; begun with any of them."""
+    """As copied files have, or those of a file system with coarse times; reading starts with any of them."""
     path.parent.mkdir()
     written = [path.with_name(name) for name in names] + [path]
     for number, file in enumerate(written):
         file.write_bytes(b"%d\n" % number)
         os.utime(file, (1e9, 1e9))
-    for begun, file in enumerate(written):
-        journal = Spool(tmp_path / f"journal {begun}")
-        place = {"journal": 0, "inode": file.stat().st_ino, "offset": 0}
-        (journal.directory / "source.json").write_text(json.dumps(place))
-        overflow = Overflow(journal, 1 << 20, "block")
-        TailReader(path, journal, overflow, threading.Event(), settle_seconds=0, once=True).run()
-        assert journal.lines(0) == (0, b"".join(b"%d\n" % number for number in range(begun, len(written))))
-        journal.close()
+    for first, file in enumerate(written):
+        spool = Spool(tmp_path / f"spool {first}")
+        source = {"journal": 0, "inode": file.stat().st_ino, "offset": 0}
+        (spool.directory / "source.json").write_text(json.dumps(source))
+        overflow = Overflow(spool, 1 << 20, "block")
+        TailReader(path, spool, overflow, threading.Event(), settle_seconds=0, once=True).run()
+        assert spool.lines(0) == (0, b"".join(b"%d\n" % number for number in range(first, len(written))))
+        spool.close()
 
 
 def test_a_file_that_is_renamed_before_it_is_opened_is_found_again(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Spool(tmp_path / "journal")
-    rotated_twice(path, journal)
-    overflow = Overflow(journal, 1 << 20, "block")
-    inlet = TailReader(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
-    opened = os.open
+    spool = Spool(tmp_path / "spool")
+    rotate_twice(path, spool)
+    overflow = Overflow(spool, 1 << 20, "block")
+    reader = TailReader(path, spool, overflow, threading.Event(), settle_seconds=0, once=True)
+    real_open = os.open
     renamed: list[Path] = []
 
-    def renaming(name: Path, *how: int) -> int:
+    def open_after_rename(name: Path, *flags: int) -> int:
         if name == path.with_name("access.log.1") and not renamed:
             for number in (2, 1):
                 renamed.append(path.with_name(f"access.log.{number}").rename(f"{path}.{number + 1}"))
-        return opened(name, *how)
+        return real_open(name, *flags)
 
-    monkeypatch.setattr(os, "open", renaming)
-    inlet.run()
+    monkeypatch.setattr(os, "open", open_after_rename)
+    reader.run()
     assert renamed
-    assert journal.lines(0) == (0, b"a\nb\nc\n")
-    journal.close()
+    assert spool.lines(0) == (0, b"a\nb\nc\n")
+    spool.close()
 
 
 def test_a_file_that_was_renamed_just_now_may_still_be_written_to(
@@ -241,14 +241,14 @@ def test_a_file_that_was_renamed_just_now_may_still_be_written_to(
     path.rename(path.with_name("access.log.1"))
     path.write_bytes(b"b 1\n")
     agent = processes.agent(*tail, "--once", "--settle", "3s")
-    until(lambda: agent.said("started"), what="started")
+    until(lambda: agent.reports("started"), what="started")
     writer.write(b"a 2\n")
     writer.close()
     assert agent.wait() == 0
     assert processes.lines() == [b"a 1", b"a 2", b"b 1"]
 
 
-def test_a_file_that_is_not_there_is_told_and_waited_for_unless_once(
+def test_a_missing_file_is_reported_and_waited_for_unless_once(
     processes: Processes, path: Path, tail: tuple[object, ...]
 ) -> None:
     processes.gateway()
@@ -256,51 +256,49 @@ def test_a_file_that_is_not_there_is_told_and_waited_for_unless_once(
     assert agent.wait() == 3
     assert "[FILE_MISSING]" in agent.text()
     agent = processes.agent(*tail)
-    assert until(lambda: agent.said("file missing"))[0]["path"] == str(path)
+    assert until(lambda: agent.reports("file missing"))[0]["path"] == str(path)
     path.write_bytes(b"a\n")
     until(lambda: (processes.log / "logs").exists() and processes.lines() == [b"a"], what="a line")
-    assert len(agent.said("file missing")) == 1
+    assert len(agent.reports("file missing")) == 1
     assert agent.stop() == 0
 
 
-def test_once_says_that_lines_were_not_shipped(
-    processes: Processes, path: Path, tail: tuple[object, ...]
-) -> None:
+def test_once_reports_lines_not_shipped(processes: Processes, path: Path, tail: tuple[object, ...]) -> None:
     path.write_bytes(b"a\n")
     agent = processes.agent(*tail, "--once", "--drain", "100ms")
     assert agent.wait() == 3
     assert "[NOT_SHIPPED]" in agent.text()
-    assert agent.said("ended")[0]["unacknowledged_bytes"] == 2
+    assert agent.reports("ended")[0]["unacknowledged_bytes"] == 2
     processes.gateway()
     assert processes.agent(*tail, "--once").wait() == 0
     assert processes.lines() == [b"a"]
 
 
-def test_it_needs_a_spool(processes: Processes, path: Path) -> None:
+def test_tailing_needs_a_spool(processes: Processes, path: Path) -> None:
     agent = processes.agent("--tail", path)
     assert agent.wait() == 2
     assert "[SPOOL_NEEDED]" in agent.text()
 
 
-def test_newest_lines_of_a_file_are_dropped_and_the_place_is_kept(
+def test_newest_lines_of_a_file_are_dropped_and_its_offset_is_kept(
     processes: Processes, tmp_path: Path
 ) -> None:
     path = tmp_path / "access.log"
     lines = [b"%d %s" % (n, os.urandom(20).hex().encode()) for n in range(20_000)]
     path.write_bytes(b"\n".join(lines) + b"\n")
-    how = ("--tail", path, "--spool", tmp_path / "spool", "--spool-bytes", "200K")
-    agent = processes.agent(*how, "--when-full", "drop-newest", "--once", "--drain", "0s")
+    options = ("--tail", path, "--spool", tmp_path / "spool", "--spool-bytes", "200K")
+    agent = processes.agent(*options, "--when-full", "drop-newest", "--once", "--drain", "0s")
     assert agent.wait() == 3
-    dropped = agent.said("ended")[0]["dropped_lines"]
+    dropped = agent.reports("ended")[0]["dropped_lines"]
     assert 0 < dropped < len(lines)
     with open(path, "ab") as file:
         file.write(b"after\n")
     gateway = processes.gateway()
-    assert processes.agent(*how, "--once").wait() == 0
-    found = processes.lines()
-    kept = set(found)
-    assert found == [line for line in [*lines, b"after"] if line in kept]
-    assert len(found) == len(lines) - dropped + 1
+    assert processes.agent(*options, "--once").wait() == 0
+    lines_in_log = processes.lines()
+    arrived = set(lines_in_log)
+    assert lines_in_log == [line for line in [*lines, b"after"] if line in arrived]
+    assert len(lines_in_log) == len(lines) - dropped + 1
     assert gateway.stop() == 0
-    given_up = gateway.said("stopped")[0]["streams"]["logs"]["given_up_bytes"]
-    assert given_up == sum(len(line) + 1 for line in lines if line not in kept)
+    given_up = gateway.reports("stopped")[0]["streams"]["logs"]["given_up_bytes"]
+    assert given_up == sum(len(line) + 1 for line in lines if line not in arrived)

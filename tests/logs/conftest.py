@@ -1,4 +1,4 @@
-"""Logs are files that are rotated: on a disk."""
+"""The log files of these tests are rotated, which needs a real disk."""
 
 from tests.disk import tmp_path
 

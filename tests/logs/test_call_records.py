@@ -28,7 +28,7 @@ EXPECTED = (
 
 
 def table(log: CallLog) -> pl.DataFrame:
-    """All records, in the order of the partitions, read by other means than ours."""
+    """Return all records in the order of the partitions, read by Polars."""
     text = b"".join(read_all(log, whole(partition)) for partition in log.partitions({}))
     types = (pl.String, pl.String, pl.Int64, pl.Int64, pl.Int64, pl.Float64, pl.Float64, pl.Int64)
     return pl.read_csv(
@@ -52,7 +52,7 @@ def test_a_line_is_the_same_on_every_machine_and_in_every_version() -> None:
     assert read_all(CallLog(total=100, live=False, seed=7), Span("p1", 17, 18)) == EXPECTED
 
 
-def test_a_span_may_begin_anywhere_also_behind_an_impossible_call() -> None:
+def test_a_span_may_start_anywhere_also_after_an_impossible_call() -> None:
     log = bounded(20_000, impossible=0.2)
     everything = read_all(log, Span("p0", 0, 20_000)).splitlines(keepends=True)
     for start, end in ((0, 1), (8_191, 8_193), (12_345, 19_999)):
@@ -68,7 +68,7 @@ def test_seeds_and_partitions_differ() -> None:
     assert len(texts) == 4
 
 
-def test_calls_end_before_they_are_told_and_take_whole_seconds() -> None:
+def test_calls_end_before_they_are_emitted_and_take_whole_seconds() -> None:
     calls = table(bounded(20_000, call_seconds=100))
     assert calls.select((pl.col("ts") - pl.col("end")).is_between(0, 2 * SECOND).all()).item()
     durations = calls.select(duration=pl.col("end") - pl.col("start"))["duration"]

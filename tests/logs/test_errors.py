@@ -1,4 +1,4 @@
-"""Errors of logs that are not what they were."""
+"""Errors of logs that have changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_generated_log_keeps_its_number_of_partitions() -> None:
         ps.generated(rate=10, partitions=3).start(memory, {"generated-0": 5, "generated-1": 5})
 
 
-def test_what_no_copy_has_is_told() -> None:
+def test_a_gap_in_every_copy_is_an_error() -> None:
     log = ReplicatedLog(ListLog(["a"], finished=False), ListLog(["a", "b"], finished=False))
     log.partitions({})
     with pytest.raises(ExternalError, match="COPY_BEHIND"):

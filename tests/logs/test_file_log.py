@@ -24,12 +24,12 @@ def only(log: Log, offsets: dict[str, int] | None = None) -> Partition:
     return partition
 
 
-def condition(error: pytest.ExceptionInfo[PenstockError]) -> str:
+def condition_of(error: pytest.ExceptionInfo[PenstockError]) -> str:
     return error.value.condition
 
 
-def squeeze(path: Path, data: bytes | None = None) -> Path:
-    """What gzip does: an archive beside the file, and the file removed."""
+def compress(path: Path, data: bytes | None = None) -> Path:
+    """Compress a file as gzip does: write an archive beside it and remove it."""
     target = path.with_name(path.name + ".gz")
     target.write_bytes(gzip.compress(path.read_bytes() if data is None else data))
     path.unlink()
@@ -46,7 +46,7 @@ def test_a_line_without_its_newline_waits(tmp_path: Path) -> None:
     assert read_all(log, whole(only(log))) == b"no end yet\nsecond, also\n"
 
 
-def test_a_finished_file_gives_its_last_line_with_a_newline(tmp_path: Path) -> None:
+def test_a_finished_file_returns_its_last_line_with_a_newline(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"one\ntwo")
     (tmp_path / "empty.log").write_bytes(b"")
     log = FileLog(str(tmp_path / "*.log"), finished=True)
@@ -115,7 +115,7 @@ def test_a_file_removed_between_planning_and_reading_is_an_error(tmp_path: Path)
     path.unlink()
     with pytest.raises(ExternalError) as error:
         read_all(log, span)
-    assert condition(error) == "LOG_SPAN_GONE"
+    assert condition_of(error) == "LOG_SPAN_GONE"
     assert str(path) in str(error.value)
 
 
@@ -127,11 +127,11 @@ def test_a_file_that_vanishes_unread_is_reported_once(tmp_path: Path) -> None:
     assert log.partitions(offsets) == []
     with pytest.raises(ExternalError) as error:
         log.partitions(offsets)
-    assert condition(error) == "LOG_SPAN_GONE"
+    assert condition_of(error) == "LOG_SPAN_GONE"
     assert log.partitions(offsets) == []
 
 
-def test_truncation_in_place_begins_a_new_partition_and_loses_nothing_new(tmp_path: Path) -> None:
+def test_truncation_in_place_starts_a_new_partition_and_loses_no_new_line(tmp_path: Path) -> None:
     log, path = FileLog(str(tmp_path / "*.log")), tmp_path / "a.log"
     path.write_bytes(b"one\ntwo\n")
     before = only(log)
@@ -160,22 +160,22 @@ def test_a_file_written_over_with_the_same_first_line_is_an_error(tmp_path: Path
     path.write_bytes(content)
     with pytest.raises(ExternalError) as error:
         log.partitions({before.id: before.latest})
-    assert condition(error) == "LOG_TRUNCATED"
+    assert condition_of(error) == "LOG_TRUNCATED"
     with pytest.raises(ExternalError) as error:
         read_all(log, whole(before))
-    assert condition(error) == "LOG_TRUNCATED"
+    assert condition_of(error) == "LOG_TRUNCATED"
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("pattern", ["a.log*", "a.log"])
-def test_a_rotated_file_that_is_compressed_goes_on_under_its_identity(
+def test_a_rotated_file_that_is_compressed_keeps_its_identity(
     tmp_path: Path, restarted: bool, pattern: str
 ) -> None:
     log, path = FileLog(str(tmp_path / pattern), gz_settle_seconds=0), tmp_path / "a.log"
     path.write_bytes(b"one\ntwo\nthree\nlast without end")
     before = only(log)
     path.rename(tmp_path / "a.log.1")
-    squeeze(tmp_path / "a.log.1")
+    compress(tmp_path / "a.log.1")
     if restarted and pattern.endswith("*"):
         log = FileLog(str(tmp_path / pattern), gz_settle_seconds=0)
     after = only(log, {before.id: 4})
@@ -200,7 +200,7 @@ def test_an_archive_that_only_shares_the_header_is_its_own_partition(tmp_path: P
     log = FileLog(str(tmp_path / "*"), gz_settle_seconds=0)
     (tmp_path / "monday.csv").write_bytes(b"time,user\n1,ann\n")
     before = only(log)
-    squeeze(tmp_path / "monday.csv", b"time,user\n7,bob\n8,cy\n")
+    compress(tmp_path / "monday.csv", b"time,user\n7,bob\n8,cy\n")
     after = only(log, {before.id: before.latest})
     assert after.id != before.id
     assert read_all(log, whole(after)) == b"time,user\n7,bob\n8,cy\n"
@@ -219,7 +219,7 @@ def test_an_archive_is_left_alone_until_it_has_settled(tmp_path: Path) -> None:
     log, path = FileLog(str(tmp_path / "*"), gz_settle_seconds=60), tmp_path / "a.log"
     path.write_bytes(b"one\ntwo\n")
     before = only(log)
-    archive = squeeze(path)
+    archive = compress(path)
     assert [log.partitions({before.id: 4}) for _ in range(3)] == [[], [], []]
     os.utime(archive, (time.time() - 100,) * 2)
     assert only(log, {before.id: 4}).id == before.id
@@ -243,7 +243,7 @@ def test_an_archive_that_gets_the_inode_of_a_removed_file_is_not_read_as_its_tex
 
 
 @pytest.mark.parametrize("harm", ["cut short", "a byte changed", "a wrong checksum"])
-def test_a_damaged_archive_gives_its_whole_lines_and_then_says_so(tmp_path: Path, harm: str) -> None:
+def test_a_damaged_archive_returns_its_whole_lines_and_then_the_damage(tmp_path: Path, harm: str) -> None:
     text = b"".join(b"%d %d\n" % (i, i * i * 7919 % 10_007) for i in range(20_000))
     packed = bytearray(gzip.compress(text))
     if harm == "cut short":
@@ -264,7 +264,7 @@ def test_a_damaged_archive_gives_its_whole_lines_and_then_says_so(tmp_path: Path
     assert list(log.read(whole(partition), chunk_bytes=4096)) == [*chunks, last]
 
 
-def test_an_archive_with_nothing_readable_in_it_is_not_passed_over(tmp_path: Path) -> None:
+def test_an_archive_without_readable_lines_is_not_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"this is not gzip at all")
     log = FileLog(str(tmp_path / "*.gz"), gz_settle_seconds=0)
     (chunk,) = log.read(whole(only(log)))
@@ -276,14 +276,14 @@ def test_a_missing_directory_is_an_error_at_the_start(tmp_path: Path) -> None:
     assert log.partitions({}) == []
     with pytest.raises(ExternalError) as error:
         log.start(None, {})
-    assert condition(error) == "LOG_PATH_MISSING"
+    assert condition_of(error) == "LOG_PATH_MISSING"
 
 
 def test_no_file_yet_is_an_error_only_for_a_finished_log(tmp_path: Path) -> None:
     assert FileLog(str(tmp_path / "*.log")).start(None, {}) == {}
     with pytest.raises(ExternalError) as error:
         FileLog(str(tmp_path / "*.log"), finished=True).start(None, {})
-    assert condition(error) == "LOG_PATH_MISSING"
+    assert condition_of(error) == "LOG_PATH_MISSING"
 
 
 @pytest.mark.parametrize("kind", ["directory", "dangling link", "pipe"])
@@ -297,7 +297,7 @@ def test_something_that_cannot_be_read_is_an_error_at_the_start(tmp_path: Path, 
         path.symlink_to("nowhere")
     with pytest.raises(ExternalError) as error:
         FileLog(str(tmp_path / "*.log")).start(None, {})
-    assert condition(error) == "LOG_UNREADABLE"
+    assert condition_of(error) == "LOG_UNREADABLE"
 
 
 def test_two_names_of_one_file_are_one_partition(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_two_names_of_one_file_are_one_partition(tmp_path: Path) -> None:
     assert only(FileLog(str(tmp_path / "*.log"))).latest == 4
 
 
-def test_a_link_may_be_pointed_elsewhere_while_its_old_file_is_unread(tmp_path: Path) -> None:
+def test_a_link_may_point_elsewhere_while_its_old_file_is_unread(tmp_path: Path) -> None:
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / "0.log").write_bytes(b"old one\n")
     (tmp_path / "pods" / "1.log").write_bytes(b"new one\n")
@@ -336,5 +336,5 @@ def test_a_file_that_comes_after_a_finished_log_was_read_is_refused(tmp_path: Pa
     assert "b.log" in refused.value.primary
     assert (
         FileLog(pattern, finished=True).start({}, reached) == memory
-    )  # it was not said to be finished before
+    )  # the log was not declared finished before
     assert FileLog(pattern).start(memory, reached) == {}

@@ -27,8 +27,8 @@ STEPS = st.lists(
 )
 
 
-class Shop:
-    """Writers, each with a file it appends to and rotates; and an engine that takes spans by `cut`."""
+class LogDirectory:
+    """Writers that append to a file each and rotate it, and an engine that reads spans by `cut`."""
 
     def __init__(self, directory: Path, glob: str) -> None:
         self.directory = directory
@@ -41,7 +41,7 @@ class Shop:
         self.planned: list[Span] = []
 
     def write(self, writer: int, size: int) -> None:
-        """Append a stretch of an endless text of numbered lines of many lengths, cut anywhere."""
+        """Append the next part of an endless text of numbered lines, cut anywhere."""
         key = (writer, self.generation[writer])
         done = len(self.written[key])
         text = b"".join(b"%d.%d %s %d\n" % (*key, b"y" * (i * 37 % 100), i) for i in range(200))
@@ -92,25 +92,27 @@ def test_every_whole_line_is_read_once_and_in_order(
     steps: list[tuple[str, int, int | bool]], glob: str
 ) -> None:
     with tempfile.TemporaryDirectory(dir=DISK) as directory:
-        shop = Shop(Path(directory), glob)
-        for what, number, value in steps:
-            if what == "write":
-                shop.write(number, int(value))
-            elif what == "rotate":
+        directory_ = LogDirectory(Path(directory), glob)
+        for step, number, value in steps:
+            if step == "write":
+                directory_.write(number, int(value))
+            elif step == "rotate":
                 if glob != "*":
-                    shop.plan(1)  # a file must have been seen once to be followed out of the glob
-                shop.rotate(number, bool(value))
-            elif what == "compress":
+                    directory_.plan(1)  # a file must have been seen once to be followed out of the glob
+                directory_.rotate(number, bool(value))
+            elif step == "compress":
                 if glob == "*":
-                    shop.compress(number)
-            elif what == "take":
-                shop.plan(number)
+                    directory_.compress(number)
+            elif step == "take":
+                directory_.plan(number)
                 if value:
-                    shop.run()
+                    directory_.run()
             else:
-                shop.log = pickle.loads(pickle.dumps(shop.log)) if value else shop.fresh_log()
+                directory_.log = (
+                    pickle.loads(pickle.dumps(directory_.log)) if value else directory_.fresh_log()
+                )
         for _ in range(8):
-            shop.plan(1 << 20)
-            shop.run()
-        whole = [text[: text.rfind(b"\n") + 1] for text in shop.written.values()]
-        assert sorted(shop.read.values()) == sorted(text for text in whole if text)
+            directory_.plan(1 << 20)
+            directory_.run()
+        whole = [text[: text.rfind(b"\n") + 1] for text in directory_.written.values()]
+        assert sorted(directory_.read.values()) == sorted(text for text in whole if text)

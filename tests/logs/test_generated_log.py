@@ -1,4 +1,4 @@
-"""The generated log: its lines, its rates, and its lives."""
+"""The generated log: its lines, its rates, and its restarts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_seeds_and_partitions_differ() -> None:
     assert len(texts) == 4
 
 
-def test_a_log_that_is_not_live_is_there_at_once_and_finished() -> None:
+def test_a_log_that_is_not_live_is_complete_at_once() -> None:
     log = GeneratedLog(total=11, partitions=3, live=False)
     assert [(p.latest, p.finished) for p in log.partitions({})] == [(4, True), (4, True), (3, True)]
 
@@ -80,7 +80,7 @@ def test_a_live_log_grows_with_the_clock_and_ends_at_its_total() -> None:
     assert [p.latest for p in log.partitions({})] == [250, 250]
 
 
-def test_a_resumed_log_reproduces_its_earlier_lives_and_goes_on_from_now() -> None:
+def test_a_restarted_log_reproduces_its_earlier_events_and_continues_from_now() -> None:
     clock = ManualClock(1_800_000_000)
     first = GeneratedLog(rate=100, clock=clock, profile="sine", period_seconds=7)
     memory = first.start(None, {})
@@ -138,7 +138,7 @@ def test_counts_and_instants_agree(profile: str, per_second: float) -> None:
         assert curve.count(instant - 1) <= event
 
 
-def test_disorder_moves_event_times_back_by_no_more_than_asked_for() -> None:
+def test_disorder_moves_event_times_back_by_no_more_than_its_setting() -> None:
     straight, mixed_up = (
         GeneratedLog(total=2_000, rate=100, partitions=1, live=False, disorder_seconds=d) for d in (0, 5)
     )
@@ -164,9 +164,9 @@ def test_a_materialised_log_is_the_log(tmp_path: Path) -> None:
     log = GeneratedLog(total=3_000, live=False)
     paths = log.materialise(tmp_path / "out", chunk_bytes=50_000)
     files = FileLog(str(tmp_path / "out" / "*.log"), finished=True)
-    made = [read_all(log, whole(p)) for p in log.partitions({})]
-    assert [path.read_bytes() for path in paths] == made
-    assert [read_all(files, whole(p)) for p in files.partitions({})] == made
+    texts = [read_all(log, whole(p)) for p in log.partitions({})]
+    assert [path.read_bytes() for path in paths] == texts
+    assert [read_all(files, whole(p)) for p in files.partitions({})] == texts
 
 
 def test_impossible_settings_are_refused() -> None:

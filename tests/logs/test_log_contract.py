@@ -1,4 +1,4 @@
-"""All logs of this layer keep the contract, in every form they come in."""
+"""All logs of this package meet the log contract, in every form."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class TestFoldersOfFiles(LogContract):
         return ReplicatedLog(FileLog(str(tmp_path / "one/*.log")), FileLog(str(tmp_path / "two/*.log")))
 
 
-def test_files_that_begin_alike_are_refused(tmp_path: Path) -> None:
+def test_files_with_the_same_first_line_are_refused(tmp_path: Path) -> None:
     for name in ("one/a.log", "one/b.log", "two/a.log"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("header\nline\n")
@@ -37,35 +37,35 @@ def test_files_that_begin_alike_are_refused(tmp_path: Path) -> None:
     assert refused.value.condition == "COPIES_ALIKE"
 
 
-def test_files_are_read_on_by_another_life_though_a_folder_is_lost(tmp_path: Path) -> None:
+def test_a_restart_continues_although_a_folder_is_lost(tmp_path: Path) -> None:
     for copy in ("one", "two"):
         (tmp_path / copy).mkdir()
         for name in ("a", "b"):
             (tmp_path / copy / f"{name}.log").write_text(f"first of {name}\nsecond\nthird\n")
 
-    def made() -> ReplicatedLog:
+    def make_log() -> ReplicatedLog:
         return ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
 
-    first = made()
+    first = make_log()
     memory = first.start(None, {})
     parts = first.partitions({})
     ends = {one.id: first.cut(one.id, 0, 12) for one in parts}
     assert set(ends.values()) == {11}
     shutil.rmtree(tmp_path / "one")
-    again = made()
+    again = make_log()
     again.start(memory, ends)
     assert [one.latest for one in again.partitions(ends)] == [24, 24]
     assert again.cut(parts[0].id, 11, 100) == 24
     assert again.route(parts[0].id) == 1
-    # what was recorded with the copy that is gone
+    # a span that was recorded with the lost copy
     shipped = pickle.loads(pickle.dumps(again))
-    for log in (again, shipped, made()):
-        told = {read_all(log, Span(one.id, 0, 11, 0)) for one in parts}
-        assert told == {b"first of a\n", b"first of b\n"}
+    for log in (again, shipped, make_log()):
+        texts = {read_all(log, Span(one.id, 0, 11, 0)) for one in parts}
+        assert texts == {b"first of a\n", b"first of b\n"}
 
 
-def test_files_of_which_each_copy_lags_in_another_are_read(tmp_path: Path) -> None:
-    """Neither copy has come as far as was read of both files: that does not make it a file that was cut."""
+def test_copies_that_lag_in_different_files_are_read(tmp_path: Path) -> None:
+    """Neither copy is as far as was read of both files, which does not count as truncation."""
     text = {name: "".join(f"{name} {line}\n" for line in LINES[:50]) for name in "ab"}
     for copy, shorter in (("one", "b"), ("two", "a")):
         (tmp_path / copy).mkdir()
@@ -80,11 +80,11 @@ def test_files_of_which_each_copy_lags_in_another_are_read(tmp_path: Path) -> No
     for _ in range(3):
         assert {one.id: one.latest for one in log.partitions(ends)} == ends
         assert not log.away
-    told = {read_all(log, Span(one, 0, end, log.route(one))).decode() for one, end in ends.items()}
-    assert told == set(text.values())
+    texts = {read_all(log, Span(one, 0, end, log.route(one))).decode() for one, end in ends.items()}
+    assert texts == set(text.values())
 
 
-def test_a_file_that_was_cut_is_no_copy_any_more(tmp_path: Path) -> None:
+def test_a_truncated_file_is_no_copy_any_more(tmp_path: Path) -> None:
     for copy in ("one", "two"):
         (tmp_path / copy).mkdir()
         (tmp_path / copy / "a.log").write_text("first\nsecond\nthird\n")
@@ -103,7 +103,7 @@ def test_a_file_that_was_cut_is_no_copy_any_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_files_of_one_name_that_begin_differently_are_refused(tmp_path: Path, finished: bool) -> None:
+def test_files_of_one_name_with_different_first_lines_are_refused(tmp_path: Path, finished: bool) -> None:
     """Copies in different orders: read as two partitions, every line would count twice."""
     for copy, lines in (("one", LINES[:10]), ("two", LINES[9::-1])):
         (tmp_path / copy).mkdir()
@@ -137,7 +137,7 @@ def test_a_file_that_is_rotated_in_one_copy_before_the_other_is_not_refused(tmp_
     assert sorted(ends.values()) == [6, 13]
 
 
-def test_no_copy_to_start_with_is_told_also_when_there_was_one(tmp_path: Path) -> None:
+def test_a_start_without_any_copy_is_an_error_also_after_a_restart(tmp_path: Path) -> None:
     for copy in ("one", "two"):
         (tmp_path / copy).mkdir()
         (tmp_path / copy / "a.log").write_text("line\n")

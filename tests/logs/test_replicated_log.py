@@ -1,4 +1,4 @@
-"""A replicated log keeps the contract of logs; copies that lag, fail or differ."""
+"""A replicated log meets the log contract, with copies that lag, fail or differ."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ LINES = [f"line {i} {'x' * (i * 7 % 90)}" for i in range(600)]
 
 
 class Frail(ListLog):
-    """Lists that can be away."""
+    """A list log that can be unreachable."""
 
     away = False
     #: how many chunks can be read before it fails
     breaks_after = 1 << 30
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.away:
             raise ExternalError("LOG_PATH_MISSING", "it is away")
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        self._look()
+        self._check()
         return super().partitions(offsets)
 
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
-        self._look()
+        self._check()
         for number, chunk in enumerate(super().read(span, chunk_bytes)):
             if number >= self.breaks_after:
                 raise ExternalError("LOG_SPAN_GONE", "it broke")
@@ -61,7 +61,7 @@ class TestListsOfWhichOneLags(LogContract):
         )
 
 
-def test_a_copy_that_is_away_is_passed_over_and_taken_again() -> None:
+def test_an_unreachable_copy_is_skipped_and_read_again_later() -> None:
     one, two = Frail({"p": LINES[:10]}, finished=False), Frail({"p": LINES[:6]}, finished=False)
     log = ReplicatedLog(one, two)
     assert log.partitions({}) == [Partition("p", 0, 10)]
@@ -80,9 +80,9 @@ def test_a_copy_that_is_away_is_passed_over_and_taken_again() -> None:
         log.partitions({"p": 10})
 
 
-def test_what_others_do_not_have_is_not_read() -> None:
+def test_only_events_that_all_replicas_have_are_read() -> None:
     log = ReplicatedLog(ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:8]}, finished=False))
-    # the second reaches nothing: nobody waits for it
+    # the second replica reaches no copy: none waits for it
     log.set_reports({"e2": {"p": {0: Extent(0, 3), 1: Extent(0, 7)}}, "e3": {}})
     assert log.partitions({}) == [Partition("p", 0, 7)]
     assert (log.cut("p", 0, 100), log.route("p")) == (7, 1)
@@ -93,13 +93,15 @@ def test_what_others_do_not_have_is_not_read() -> None:
     assert log.partitions({"p": 9}) == [Partition("p", 0, 9)]
     assert log.withheld == {"p"}
     assert log.cut("p", 9, 100) == 9
-    assert log.partitions({}) == [Partition("p", 0, 0)]  # there is one, whose time is waited for
+    assert log.partitions({}) == [
+        Partition("p", 0, 0)
+    ]  # the partition exists, so its event time is waited for
     log.set_reports({})
     assert log.partitions({"p": 9})[0].latest == 10
     assert not log.withheld
 
 
-def test_a_permission_to_read_ends_with_the_report_it_came_from() -> None:
+def test_a_replica_reads_only_as_far_as_the_current_reports() -> None:
     log = ReplicatedLog(
         ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:10]}, finished=False)
     )
@@ -122,7 +124,7 @@ def test_a_span_whose_copy_is_lost_is_read_from_another(breaks_after: int) -> No
         read_all(log, span, 3_000)
 
 
-def test_a_span_that_only_a_lost_copy_had_is_waited_for_in_the_other() -> None:
+def test_a_span_of_a_lost_copy_is_awaited_from_the_other() -> None:
     one, two = Frail({"p": LINES[:100]}, finished=False), Frail({"p": LINES[:40]}, finished=False)
     log, span = ReplicatedLog(one, two), Span("p", 20, 90, 0)
     expected = read_all(log, span)
@@ -131,12 +133,12 @@ def test_a_span_that_only_a_lost_copy_had_is_waited_for_in_the_other() -> None:
     with pytest.raises(ExternalError, match="it is away"):
         read_all(log, span)
     log.patience_seconds = 60.0
-    with pytest.raises(ExternalError, match="it is away"):  # nobody decided on it: it is not waited for
+    with pytest.raises(ExternalError, match="it is away"):  # no leader decided on it, so it is not waited for
         read_all(log, Span("p", 20, 90))
-    came = threading.Timer(0.3, lambda: two.add("p", *LINES[40:95]))
-    came.start()
+    timer = threading.Timer(0.3, lambda: two.add("p", *LINES[40:95]))
+    timer.start()
     assert read_all(log, span) == expected
-    came.join()
+    timer.join()
 
 
 def test_copies_in_another_order_are_refused_when_the_copy_is_changed() -> None:
@@ -150,7 +152,7 @@ def test_copies_in_another_order_are_refused_when_the_copy_is_changed() -> None:
     assert refused.value.condition == "COPIES_DIFFER"
 
 
-def test_copies_that_end_at_different_places_are_refused() -> None:
+def test_copies_that_end_at_different_offsets_are_refused() -> None:
     log = ReplicatedLog(ListLog({"p": LINES[:10]}), ListLog({"p": LINES[:11]}))
     with pytest.raises(UserError) as refused:
         log.partitions({})
@@ -164,7 +166,7 @@ def test_one_log_or_logs_of_different_kinds_are_refused(tmp_path: Path) -> None:
         assert refused.value.condition == "COPIES_DIFFER"
 
 
-def test_a_finished_partition_is_finished_once_all_have_all_of_it() -> None:
+def test_a_partition_is_finished_once_all_replicas_have_all_of_it() -> None:
     log = ReplicatedLog(ListLog({"p": LINES[:10]}), ListLog({"p": LINES[:10]}))
     log.set_reports({"e2": {"p": {0: Extent(0, 6), 1: Extent(0, 4)}}})
     assert log.partitions({}) == [Partition("p", 0, 6, finished=False)]
@@ -173,7 +175,7 @@ def test_a_finished_partition_is_finished_once_all_have_all_of_it() -> None:
     assert log.closed()
 
 
-def test_an_engine_that_lacks_a_partition_is_waited_for_and_then_passed_over() -> None:
+def test_an_engine_that_lacks_a_partition_is_waited_for_and_then_skipped() -> None:
     log = ReplicatedLog(
         ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:10]}, finished=False)
     )
@@ -199,13 +201,13 @@ def test_an_engine_that_lacks_a_partition_is_waited_for_and_then_passed_over() -
     assert log.find_skipped() == {"e3": ["p"]}
 
 
-def test_copies_with_different_partitions_are_read_as_far_as_any_has_them() -> None:
+def test_copies_with_different_partitions_are_read_as_far_as_any_copy_goes() -> None:
     one = Frail({"p": LINES[:10], "q": LINES[:5]})
     log = ReplicatedLog(one, Frail({"p": LINES[:10], "r": LINES[:7]}))
     assert [(part.id, part.latest) for part in log.partitions({})] == [("p", 10), ("q", 5), ("r", 7)]
     assert [log.route(name) for name in "pqr"] == [0, 0, 1]
     ends = {"p": 10, "q": 3, "r": 7}
-    one.away = True  # and with it what only it has: that is waited for
+    one.away = True  # also the partition that only it has, which is waited for
     assert [(part.id, part.latest, part.finished) for part in log.partitions(ends)] == [
         ("p", 10, True),
         ("q", 3, False),
@@ -217,28 +219,28 @@ def test_copies_with_different_partitions_are_read_as_far_as_any_has_them() -> N
 
 
 class Pruned(Frail):
-    """Lists of which the first lines are gone."""
+    """A list log without its first lines."""
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         return [replace(one, earliest=5) for one in super().partitions(offsets)]
 
 
-def test_a_partition_without_its_beginning_waits_for_the_copy_that_is_away() -> None:
-    whole_one, pruned = Frail({"p": LINES[:10], "q": LINES[:10]}), Pruned({"p": LINES[:10], "r": LINES[:10]})
-    log = ReplicatedLog(whole_one, pruned)
+def test_a_partition_without_its_first_events_waits_for_the_unreachable_copy() -> None:
+    complete, pruned = Frail({"p": LINES[:10], "q": LINES[:10]}), Pruned({"p": LINES[:10], "r": LINES[:10]})
+    log = ReplicatedLog(complete, pruned)
     clock = log.clock = ManualClock()
-    whole_one.away = True
-    for begun in ({}, {"q": 3}):
-        known = [Partition("q", 3, 3)] if begun else []
-        assert [replace(one, earliest=one.latest) for one in log.partitions(begun)] == known
+    complete.away = True
+    for offsets in ({}, {"q": 3}):
+        known = [Partition("q", 3, 3)] if offsets else []
+        assert [replace(one, earliest=one.latest) for one in log.partitions(offsets)] == known
         assert (log.withheld, log.started_late, log.closed()) == ({"p", "r"}, frozenset(), False)
         clock.turn(log.patience_seconds - 1)
-        log.partitions(begun)
+        log.partitions(offsets)
         assert log.withheld == {"p", "r"}
-        whole_one.away = False
-        assert [(one.id, one.earliest) for one in log.partitions(begun)] == [("p", 0), ("q", 0), ("r", 5)]
+        complete.away = False
+        assert [(one.id, one.earliest) for one in log.partitions(offsets)] == [("p", 0), ("q", 0), ("r", 5)]
         assert (log.withheld, log.started_late, log.closed()) == (frozenset(), frozenset(), True)
-        whole_one.away = True
+        complete.away = True
     log.partitions({})
     clock.turn(log.patience_seconds)
     assert [(one.id, one.earliest) for one in log.partitions({})] == [("p", 5), ("r", 5)]
@@ -247,7 +249,7 @@ def test_a_partition_without_its_beginning_waits_for_the_copy_that_is_away() -> 
     assert log.started_late == frozenset()
 
 
-def test_while_nothing_is_begun_all_wait_for_a_beginning() -> None:
+def test_before_the_first_epoch_all_partitions_wait_for_their_first_events() -> None:
     away, pruned, third = Frail({}), Pruned({"p": LINES[:10]}), Frail({"q": LINES[:10]})
     away.away = True
     log = ReplicatedLog(away, pruned, third)
@@ -273,7 +275,7 @@ _steps = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(_steps)
-def test_every_line_comes_once_and_in_order_whatever_copies_do(steps: list[tuple[object, ...]]) -> None:
+def test_every_line_is_read_once_and_in_order_whatever_copies_do(steps: list[tuple[object, ...]]) -> None:
     lines = {"p": [f"p{n}" for n in range(2_000)], "q": [f"q{n}" for n in range(2_000)]}
     copies = [Frail({}, finished=False), Frail({}, finished=False)]
     grown = [{"p": 0, "q": 0}, {"p": 0, "q": 0}]
@@ -282,19 +284,19 @@ def test_every_line_comes_once_and_in_order_whatever_copies_do(steps: list[tuple
     for step in steps:
         match step:
             case ("grow", int(copy), str(name), int(count)):
-                begin = grown[copy][name]
+                start = grown[copy][name]
                 grown[copy][name] += count
-                copies[copy].add(name, *lines[name][begin : begin + count])
+                copies[copy].add(name, *lines[name][start : start + count])
             case ("away", int(copy), bool(away)) if not (away and copies[1 - copy].away):
                 copies[copy].away = away
             case ("restart",):
                 log = ReplicatedLog(*copies)
             case ("epoch", int(units)):
                 for one in log.partitions(at):
-                    begin = at.setdefault(one.id, one.earliest)
-                    end = log.cut(one.id, begin, units) if one.latest > begin else begin
-                    if end > begin:
-                        span = Span(one.id, begin, end, log.route(one.id))
+                    start = at.setdefault(one.id, one.earliest)
+                    end = log.cut(one.id, start, units) if one.latest > start else start
+                    if end > start:
+                        span = Span(one.id, start, end, log.route(one.id))
                         data = read_all(log, span)
                         taken[one.id] += data
                         recorded.append((span, data))

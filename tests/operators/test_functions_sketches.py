@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import UserError
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.functions.ddsketch import SketchBuckets
+from penstock.operators.functions.quantiles import SketchBuckets
 from tests.operators.function_ways import (
     Event,
     answer,

@@ -46,6 +46,6 @@ def kafka() -> kafka_cluster.KafkaCluster:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as made:
-        os.environ["PENSTOCK_TEST_RECEIVER"] = made.url
-        yield made
+    with Receiver() as receiver_:
+        os.environ["PENSTOCK_TEST_RECEIVER"] = receiver_.url
+        yield receiver_

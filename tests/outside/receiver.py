@@ -1,4 +1,4 @@
-"""A receiver of pushed rows that keeps the keys it has taken, knows generations, and fails at times."""
+"""An HTTP receiver of pushed rows that remembers idempotency keys and generations, and fails at times."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Receiver:
-    """Listens on the loopback interface. `troubles` has what it does to the requests to come: a status to
-    answer with, "lost" to take the rows and not answer, "cut" to answer nothing and take nothing."""
+    """Listens on the loopback interface. `troubles` has what it does to the next requests: a status to
+    respond with, "lost" to take the rows and not respond, "cut" to neither take rows nor respond."""
 
     def __init__(self) -> None:
         self.taken: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}
@@ -48,7 +48,7 @@ class Receiver:
         self._server.server_close()
 
     def rows(self, path: str) -> list[dict[str, Any]]:
-        """All rows taken at a path, in the order they came."""
+        """Return all rows taken at a path, in order of arrival."""
         with self._lock:
             return [row for _, rows in self.taken.get(path, []) for row in rows]
 
@@ -69,18 +69,18 @@ class Receiver:
             self.seen[key] += 1
             generation, job = int(request.headers["Penstock-Generation"]), request.headers["Penstock-Job"]
             newest = self._generations.get(path + job, 0)
-            answer: dict[str, str] = {}
+            headers: dict[str, str] = {}
             status = 200
             if isinstance(trouble, int):
                 status = trouble
-                answer = {"Retry-After": "0"}
+                headers = {"Retry-After": "0"}
             elif trouble != "cut" and 0 < generation < newest:
-                status, answer = 412, {"Penstock-Generation": str(newest)}
+                status, headers = 412, {"Penstock-Generation": str(newest)}
             elif trouble != "cut":
                 self._generations[path + job] = max(generation, newest)
                 taken = self.taken.setdefault(path, [])
                 if any(key == one for one, _ in taken):
-                    answer = {"Idempotency-Replayed": "true"}
+                    headers = {"Idempotency-Replayed": "true"}
                 else:
                     taken.append((key, [json.loads(line) for line in body.splitlines()]))
         if trouble in ("lost", "cut"):
@@ -88,6 +88,6 @@ class Receiver:
             request.connection.close()
             return
         request.send_response(status)
-        for name, value in (answer | {"Content-Length": "0"}).items():
+        for name, value in (headers | {"Content-Length": "0"}).items():
             request.send_header(name, value)
         request.end_headers()

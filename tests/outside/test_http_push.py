@@ -1,4 +1,4 @@
-"""The HTTP push sink: what it sends, how it tries again, when it gives up."""
+"""The HTTP push sink: its requests, its retries, and when it fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}
 ROWS = pl.DataFrame({"page": ["/a", "/ü"], "visits": [3, None]})
 
 
-def opened(url: str, **options: object) -> HttpPush:
+def open_sink(url: str, **options: object) -> HttpPush:
     sink = HttpPush(url, **options)  # type: ignore[arg-type]
     sink.open("job", SCHEMA)
     return sink
@@ -24,7 +24,7 @@ def opened(url: str, **options: object) -> HttpPush:
 
 def test_an_epoch_is_one_request_with_its_key(receiver: Receiver, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    sink = opened(f"{receiver.url}/hook?x=1", token_file=tmp_path / "token", headers={"X-Team": "web"})
+    sink = open_sink(f"{receiver.url}/hook?x=1", token_file=tmp_path / "token", headers={"X-Team": "web"})
     sink.take_over(7)
     assert sink.write(12, ROWS)
     assert receiver.rows("/hook?x=1") == ROWS.to_dicts()
@@ -41,40 +41,40 @@ def test_an_epoch_is_one_request_with_its_key(receiver: Receiver, tmp_path: Path
 
 
 @pytest.mark.parametrize("trouble", [408, 409, 425, 429, 500, 502, 503, "lost", "cut"])
-def test_what_passes_is_tried_again(receiver: Receiver, trouble: int | str) -> None:
+def test_a_transient_failure_is_retried(receiver: Receiver, trouble: int | str) -> None:
     receiver.troubles = [trouble, trouble]
-    opened(f"{receiver.url}/hook").write(0, ROWS)
+    open_sink(f"{receiver.url}/hook").write(0, ROWS)
     assert receiver.rows("/hook") == ROWS.to_dicts()
     assert receiver.seen['"job:0"'] == 3
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 422])
-def test_what_does_not_pass_is_told_at_once(receiver: Receiver, status: int) -> None:
+def test_a_permanent_refusal_is_an_error_at_once(receiver: Receiver, status: int) -> None:
     receiver.troubles = [status]
-    sink = opened(f"{receiver.url}/hook")
+    sink = open_sink(f"{receiver.url}/hook")
     with pytest.raises(ExternalError, match=rf"SINK_REFUSED.*{status}"):
         sink.write(0, ROWS)
     assert receiver.seen['"job:0"'] == 1
     assert sink.write(0, ROWS)
 
 
-def test_patience_ends(receiver: Receiver) -> None:
+def test_retries_end_after_the_patience(receiver: Receiver) -> None:
     receiver.troubles = [503] * 1000
-    began = time.monotonic()
+    started_at = time.monotonic()
     with pytest.raises(ExternalError, match=r"SINK_UNWRITABLE.*503"):
-        opened(f"{receiver.url}/hook", patience_seconds=1.0).write(0, ROWS)
-    assert time.monotonic() - began < 20
+        open_sink(f"{receiver.url}/hook", patience_seconds=1.0).write(0, ROWS)
+    assert time.monotonic() - started_at < 20
     assert 3 <= receiver.seen['"job:0"'] <= 12
 
 
-def test_nobody_listens() -> None:
+def test_a_receiver_that_is_down_is_an_error() -> None:
     with pytest.raises(ExternalError, match="SINK_UNWRITABLE"):
-        opened("http://127.0.0.1:1/hook", patience_seconds=0.3).write(0, ROWS)
+        open_sink("http://127.0.0.1:1/hook", patience_seconds=0.3).write(0, ROWS)
 
 
-def test_a_receiver_that_had_the_epoch_says_so(receiver: Receiver) -> None:
-    assert opened(f"{receiver.url}/hook").write(0, ROWS)
-    again = opened(f"{receiver.url}/hook")
+def test_an_epoch_that_the_receiver_has_is_not_written_again(receiver: Receiver) -> None:
+    assert open_sink(f"{receiver.url}/hook").write(0, ROWS)
+    again = open_sink(f"{receiver.url}/hook")
     assert not again.write(0, ROWS)
     assert not again.write(0, ROWS)
     assert receiver.seen['"job:0"'] == 2
@@ -82,11 +82,11 @@ def test_a_receiver_that_had_the_epoch_says_so(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "hook", "ftp://host/x", "http://", "file:///etc/passwd", "https://:80/"])
-def test_nowhere_to_post_to(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="BAD_OPTION"):
         HttpPush(url)
 
 
-def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ExternalError, match="TOKEN_FILE_UNREADABLE"):
-        opened("http://127.0.0.1:1/", token_file=tmp_path / "none")
+        open_sink("http://127.0.0.1:1/", token_file=tmp_path / "none")

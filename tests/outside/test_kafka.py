@@ -1,4 +1,4 @@
-"""The log of Kafka, and its sink where the contract does not look: against real brokers, or librdkafka's mock
+"""The Kafka log, and what the contract does not test of its sink: with real brokers, or librdkafka's mock
 of them."""
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Fill = Callable[[str, int, list[bytes | None]], None]
 
 @pytest.fixture
 def fill(kafka: KafkaCluster) -> Fill:
-    def filled(topic: str, partition: int, values: list[bytes | None]) -> None:
+    def produce_values(topic: str, partition: int, values: list[bytes | None]) -> None:
         producer = Producer({"bootstrap.servers": kafka.brokers, "log_level": "2", "linger.ms": "5"})
         for value in values:
             producer.produce(topic, value, partition=partition)
         assert producer.flush(60) == 0
 
-    return filled
+    return produce_values
 
 
 def lines(count: int) -> list[bytes | None]:
@@ -61,14 +61,14 @@ def test_offsets_are_kafkas_own(kafka: KafkaCluster, fill: Fill) -> None:
     assert [(p.id, p.latest) for p in log.partitions({"p0": 5})] == [("p0", 5), ("p1", 2)]
 
 
-def test_newlines_and_records_without_a_value(kafka: KafkaCluster, fill: Fill) -> None:
+def test_newlines_become_blanks_and_missing_values_empty_lines(kafka: KafkaCluster, fill: Fill) -> None:
     topic = kafka.topic()
     fill(topic, 0, [b"a\nb", None, b"", b"c\r\nd\n"])
     log = KafkaLog(kafka.brokers, topic)
     assert read_all(log, whole(log.partitions({})[0])) == b"a b\n\n\nc d \n"
 
 
-def test_where_a_first_reader_begins(kafka: KafkaCluster, fill: Fill) -> None:
+def test_a_first_reader_can_start_at_the_latest_record(kafka: KafkaCluster, fill: Fill) -> None:
     topic = kafka.topic()
     fill(topic, 0, lines(10))
     log = KafkaLog(kafka.brokers, topic, start="latest")
@@ -82,7 +82,7 @@ def test_where_a_first_reader_begins(kafka: KafkaCluster, fill: Fill) -> None:
 
 @pytest.mark.may_skip("a Kafka broker of one's own")
 @pytest.mark.skipif(not REAL, reason="the mock does not look for times: needs PENSTOCK_TEST_KAFKA")
-def test_a_first_reader_may_begin_at_a_time(kafka: KafkaCluster) -> None:
+def test_a_first_reader_can_start_at_a_time(kafka: KafkaCluster) -> None:
     topic = kafka.topic()
     producer = Producer({"bootstrap.servers": kafka.brokers})
     for second in range(10):
@@ -93,8 +93,8 @@ def test_a_first_reader_may_begin_at_a_time(kafka: KafkaCluster) -> None:
     assert read_all(log, whole(log.partitions({})[0])) == b"7\n8\n9\n"
 
 
-def test_what_retention_removed_is_told(kafka: KafkaCluster, fill: Fill) -> None:
-    """An offset before the first, or a topic that ends before what was read."""
+def test_records_removed_by_retention_are_an_error(kafka: KafkaCluster, fill: Fill) -> None:
+    """The offset is before the first one, or the topic ends before what was read."""
     topic = kafka.topic()
     fill(topic, 0, lines(10))
     log = KafkaLog(kafka.brokers, topic)
@@ -120,7 +120,7 @@ def test_what_retention_removed_is_told(kafka: KafkaCluster, fill: Fill) -> None
             read_all(log, Span("p0", 40, 50))
 
 
-def test_brokers_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_brokers_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.logs.kafka._REQUEST_SECONDS", 1.0)
     with pytest.raises(ExternalError, match="LOG_UNREADABLE"):
         KafkaLog("127.0.0.1:1", "clicks").partitions({})
@@ -137,19 +137,19 @@ def test_a_query_from_kafka_to_kafka(kafka: KafkaCluster, fill: Fill, state: Pat
         ]
         values[100] = b"broken"
         fill(topic, partition, values)
-    told = []
-    for units in (1 << 40, 50):
+    rows_by_cut = []
+    for cut_records in (1 << 40, 50):
         sink, out = ListSink(), kafka.topic()
         log = ps.kafka(kafka.brokers, topic, finished=True)
         events = ps.stream(
             "events", log, ps.json_lines({"at": ps.Datetime("us", "UTC"), "page": ps.String}), time="at"
         )
         app = ps.app("test", ps.output("out", events, sink, ps.to_kafka(kafka.brokers, out, key="page")))
-        reports = run_inline(app, state / str(units), epoch_units=units)
+        reports = run_inline(app, state / str(cut_records), epoch_units=cut_records)
         assert sum(report.bad for report in reports) == 3
-        told.append(sorted(json.dumps(row, default=str) for row in sink.rows()))
+        rows_by_cut.append(sorted(json.dumps(row, default=str) for row in sink.rows()))
         assert len(values_of(kafka.brokers, out)) == 3 * 199
-    assert told[0] == told[1]
+    assert rows_by_cut[0] == rows_by_cut[1]
 
 
 def test_a_key_that_is_no_column_is_refused(kafka: KafkaCluster) -> None:
@@ -157,7 +157,7 @@ def test_a_key_that_is_no_column_is_refused(kafka: KafkaCluster) -> None:
         KafkaTopic(kafka.brokers, kafka.topic(), key="page").open("job", {"n": pl.Int64()})
 
 
-def test_the_sink_tells_when_brokers_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sink_fails_when_brokers_are_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.sinks.kafka_topic._SECONDS", 1.0)
     with pytest.raises(ExternalError, match="SINK_UNWRITABLE"):
         KafkaTopic("127.0.0.1:1", "out").open("job", {"n": pl.Int64()})

@@ -1,4 +1,4 @@
-"""Servers named in SQL: what FROM and INTO take, and what may be named over HTTP."""
+"""Servers named in SQL: the arguments of FROM and INTO, and which servers may be named over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "description"),
     [
         ("kafka('b1:9092,b2:9093', 'clicks')", "kafka clicks"),
         ("kafka('b1', 'clicks', start => 'latest', finished => TRUE)", "kafka clicks"),
@@ -36,14 +36,14 @@ OPEN = [
         ("redis('redis://cache', 'clicks', start => '2026-03-01T00:00:00Z')", "redis clicks"),
     ],
 )
-def test_streams_from_servers(log: str, told: str) -> None:
+def test_streams_read_from_servers(log: str, description: str) -> None:
     (statement,) = parse(STREAM.format(log))
     assert isinstance(statement, CreateStream)
-    made = build_stream(statement)
-    assert told in made.node.describe()
+    stream = build_stream(statement)
+    assert description in stream.node.describe()
 
 
-def test_sinks_of_servers() -> None:
+def test_sinks_write_to_servers() -> None:
     calls = [
         "kafka('b1:9092', 'out', key => 'page')",
         "redis('redis://cache:6379/0', 'out', most_entries => 1000)",
@@ -73,7 +73,7 @@ def test_sinks_of_servers() -> None:
         ("postgres('postgresql://db.example/shop', 'a.b.c')", "BAD_TABLE_NAME"),
     ],
 )
-def test_what_sql_refuses(sink: str, condition: str) -> None:
+def test_invalid_arguments_of_sinks_are_refused(sink: str, condition: str) -> None:
     (statement,) = parse(JOB.format(sink))
     assert isinstance(statement, CreateJob)
     with pytest.raises(UserError, match=condition):
@@ -97,7 +97,7 @@ def guard(tmp_path: Path) -> StatementGuard:
         JOB.format("http_push('http://127.0.0.1:8000/x')"),
     ],
 )
-def test_servers_the_operator_named_pass(text: str, tmp_path: Path) -> None:
+def test_servers_that_the_operator_allows_can_be_named(text: str, tmp_path: Path) -> None:
     guard(tmp_path).check(parse(text))
     with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
         StatementGuard((), tmp_path / "state").check(parse(text))
@@ -128,7 +128,7 @@ def test_servers_the_operator_named_pass(text: str, tmp_path: Path) -> None:
         JOB.format("http_push('https://hooks.example#@evil/')"),
     ],
 )
-def test_other_servers_do_not(text: str, tmp_path: Path) -> None:
+def test_other_servers_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
         guard(tmp_path).check(parse(text))
 
@@ -136,7 +136,7 @@ def test_other_servers_do_not(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url", [r"https://evil\@hooks.example/", "https://hooks.example\t/", "https://hooks.exämple/", None, 7]
 )
-def test_odd_addresses_do_not_either(url: str) -> None:
+def test_odd_addresses_are_refused(url: str) -> None:
     with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
         AllowedServers(OPEN).check(Call("http_push", (url,)))
 
@@ -148,6 +148,6 @@ def test_no_file_is_named_over_http(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["cache", "redis://cache:6379", "cache:x", "a b:1", ""])
-def test_what_is_no_host_and_port(address: str) -> None:
+def test_an_allowed_server_needs_host_and_port(address: str) -> None:
     with pytest.raises(UserError, match="BAD_OPTION"):
         AllowedServers([address])

@@ -1,4 +1,4 @@
-"""Logs and sinks outside, and a coordination store, under an engine on Spark."""
+"""External logs and sinks, and a coordination store, with an engine on Spark."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ EVENTS = [
 WINDOW_SECONDS = 5
 
 
-def counted() -> Counter[tuple[int, str]]:
-    """The events of every window but the last, which stays open: a topic never ends."""
+def expected_counts() -> Counter[tuple[int, str]]:
+    """Return the counts of every window but the last, which stays open since a topic never ends."""
     last = max(one["time"] for one in EVENTS) // WINDOW_SECONDS
     windows = ((one["time"] // WINDOW_SECONDS, one["user"]) for one in EVENTS)
     return Counter(one for one in windows if one[0] < last)
@@ -40,7 +40,7 @@ def counted() -> Counter[tuple[int, str]]:
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.timeout(300)
-def test_events_of_kafka_and_redis_come_to_postgres_kafka_and_redis(
+def test_events_from_kafka_and_redis_reach_postgres_kafka_and_redis(
     spark: SparkSession, tmp_path: Path, kafka: KafkaCluster, redis_address: str, postgres_address: str
 ) -> None:
     topic, out, key = kafka.topic(), kafka.topic(), f"test:{uuid.uuid4().hex[:12]}"
@@ -79,12 +79,12 @@ def test_events_of_kafka_and_redis_come_to_postgres_kafka_and_redis(
         found = database.execute(
             f'SELECT extract(epoch FROM window_start)::bigint, "user", count FROM {table}'
         ).fetchall()
-    expected = counted()
+    expected = expected_counts()
     assert {(at // WINDOW_SECONDS, user): count for at, user, count in found} == expected
     assert len(found) == len(expected)
-    for told in (rows, list(map(json.loads, values_of(kafka.brokers, out)))):
-        assert Counter(row["user"] for row in told) == Counter(user for _, user in expected)
-        assert sum(row["count"] for row in told) == expected.total()
+    for delivered in (rows, list(map(json.loads, values_of(kafka.brokers, out)))):
+        assert Counter(row["user"] for row in delivered) == Counter(user for _, user in expected)
+        assert sum(row["count"] for row in delivered) == expected.total()
 
 
 def app_of(

@@ -1,5 +1,5 @@
-"""The PostgreSQL sink where the contract does not look: types, keys, tables that do not fit, a server that goes
-away."""
+"""What the contract does not test of the PostgreSQL sink: types, keys, tables that do not fit, a server that goes
+down."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from penstock.testing import postgres_server
 
 SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}
 ROWS = pl.DataFrame({"page": ["/a", "/b"], "visits": [3, 1]})
-Ask = Callable[[str], list[Any]]
+Query = Callable[[str], list[Any]]
 
 
 @pytest.fixture
-def ask(postgres_address: str) -> Ask:
-    def asked(question: str) -> list[Any]:
+def query(postgres_address: str) -> Query:
+    def run_query(statement: str) -> list[Any]:
         with psycopg.connect(postgres_address, autocommit=True) as connection:
-            cursor = connection.execute(question)
+            cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    return asked
+    return run_query
 
 
 @pytest.fixture
-def table(ask: Ask, tmp_path: Path) -> str:
+def table(query: Query, tmp_path: Path) -> str:
     name = f"t_{abs(hash(str(tmp_path)))}"
-    ask(f"DROP TABLE IF EXISTS {name}")
+    query(f"DROP TABLE IF EXISTS {name}")
     return name
 
 
-def test_types_are_postgresqls_own(postgres_address: str, ask: Ask, table: str) -> None:
+def test_types_are_postgresqls_own(postgres_address: str, query: Query, table: str) -> None:
     rows = pl.DataFrame(
         {
             "i8": pl.Series([-128], dtype=pl.Int8),
@@ -64,49 +64,49 @@ def test_types_are_postgresqls_own(postgres_address: str, ask: Ask, table: str) 
     sink.open("job", dict(rows.schema))
     assert sink.write(0, rows)
     assert sink.write(1, rows.select(pl.lit(None, dtype).alias(name) for name, dtype in rows.schema.items()))
-    first, second = ask(f"SELECT * FROM {table} ORDER BY i8")
-    told = dict(zip(rows.columns, first, strict=True))
-    assert told == rows.to_dicts()[0] | {"u64": Decimal(2**64 - 1)}
+    first, second = query(f"SELECT * FROM {table} ORDER BY i8")
+    stored = dict(zip(rows.columns, first, strict=True))
+    assert stored == rows.to_dicts()[0] | {"u64": Decimal(2**64 - 1)}
     assert set(second) == {None}
 
 
-def test_a_row_takes_the_place_of_the_one_with_its_key(postgres_address: str, ask: Ask, table: str) -> None:
+def test_a_row_replaces_the_one_with_its_key(postgres_address: str, query: Query, table: str) -> None:
     sink = Postgres(postgres_address, table, key="page", make_table=True)
     sink.open("job", SCHEMA)
     assert sink.write(0, ROWS)
     assert sink.write(1, pl.DataFrame({"page": ["/b", None, "/b", None], "visits": [5, 7, 6, 8]}))
     assert not sink.write(1, ROWS)
-    assert ask(f"SELECT * FROM {table} ORDER BY page") == [("/a", 3), ("/b", 6), (None, 8)]
+    assert query(f"SELECT * FROM {table} ORDER BY page") == [("/a", 3), ("/b", 6), (None, 8)]
 
 
-def test_a_key_of_all_columns(postgres_address: str, ask: Ask, table: str) -> None:
+def test_a_key_of_all_columns(postgres_address: str, query: Query, table: str) -> None:
     sink = Postgres(postgres_address, table, key=["page", "visits"], make_table=True)
     sink.open("job", SCHEMA)
     for epoch in range(3):
         sink.write(epoch, ROWS)
-    assert ask(f"SELECT count(*) FROM {table}") == [(2,)]
+    assert query(f"SELECT count(*) FROM {table}") == [(2,)]
 
 
-def test_a_table_that_is_not_there_is_told_with_how_to_make_it(
-    postgres_address: str, ask: Ask, table: str
+def test_the_error_for_a_missing_table_shows_how_to_create_it(
+    postgres_address: str, query: Query, table: str
 ) -> None:
     with pytest.raises(UserError, match="SINK_TABLE_MISSING") as caught:
         Postgres(postgres_address, table).open("job", SCHEMA)
-    ask(str(caught.value).partition("in SQL): ")[2])
+    query(str(caught.value).partition("in SQL): ")[2])
     sink = Postgres(postgres_address, table)
     sink.open("job", SCHEMA)
     assert sink.write(0, ROWS)
 
 
 def test_a_table_may_have_more_columns_and_stand_in_a_schema(
-    postgres_address: str, ask: Ask, table: str
+    postgres_address: str, query: Query, table: str
 ) -> None:
-    ask(f"CREATE SCHEMA IF NOT EXISTS s_{table}")
-    ask(f"CREATE TABLE s_{table}.sales (id serial, page text, visits bigint, at timestamptz DEFAULT now())")
+    query(f"CREATE SCHEMA IF NOT EXISTS s_{table}")
+    query(f"CREATE TABLE s_{table}.sales (id serial, page text, visits bigint, at timestamptz DEFAULT now())")
     sink = Postgres(postgres_address, f"s_{table}.sales")
     sink.open("job", SCHEMA)
     assert sink.write(0, ROWS)
-    assert ask(f"SELECT id, page, visits FROM s_{table}.sales") == [(1, "/a", 3), (2, "/b", 1)]
+    assert query(f"SELECT id, page, visits FROM s_{table}.sales") == [(1, "/a", 3), (2, "/b", 1)]
 
 
 def test_columns_that_do_not_fit_are_refused(postgres_address: str, table: str) -> None:
@@ -119,45 +119,47 @@ def test_columns_that_do_not_fit_are_refused(postgres_address: str, table: str) 
         Postgres(postgres_address, table, key="user").open("job", SCHEMA)
 
 
-def test_an_altered_job_may_tell_the_columns_that_the_table_has(
-    postgres_address: str, ask: Ask, table: str
+def test_an_altered_job_may_emit_the_columns_that_the_table_has(
+    postgres_address: str, query: Query, table: str
 ) -> None:
     sink = Postgres(postgres_address, table, make_table=True)
     sink.open("job", SCHEMA)
     with pytest.raises(UserError, match=r"SINK_SCHEMA_MISMATCH.*user missing"):
         sink.check({"page": pl.String(), "user": pl.String()})
-    ask(f'ALTER TABLE {table} ADD COLUMN "user" text')
+    query(f'ALTER TABLE {table} ADD COLUMN "user" text')
     sink.check({"page": pl.String(), "user": pl.String()})
-    assert sink.write(0, ROWS), "an epoch of before"
+    assert sink.write(0, ROWS), "an epoch of the earlier version"
     assert sink.write(1, pl.DataFrame({"page": ["/c"], "user": ["u"]}))
-    wanted = [("/a", 3, None), ("/b", 1, None), ("/c", None, "u")]
-    assert ask(f'SELECT page, visits, "user" FROM {table}') == wanted
+    expected = [("/a", 3, None), ("/b", 1, None), ("/c", None, "u")]
+    assert query(f'SELECT page, visits, "user" FROM {table}') == expected
 
 
-def test_a_value_that_does_not_fit_leaves_the_epoch_out(postgres_address: str, ask: Ask, table: str) -> None:
+def test_a_value_that_does_not_fit_rolls_the_epoch_back(
+    postgres_address: str, query: Query, table: str
+) -> None:
     sink = Postgres(postgres_address, table, make_table=True)
     sink.open("job", SCHEMA)
     with pytest.raises(UserError, match="SINK_VALUE_REFUSED"):
         sink.write(0, pl.DataFrame({"page": ["fine", "a\0b"], "visits": [1, 2]}))
-    assert ask(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert query(f"SELECT count(*) FROM {table}") == [(0,)]
     assert sink.write(0, ROWS)
 
 
 @pytest.mark.parametrize("name", ["", "a.b.c", ".x", "penstock_epochs", "public.penstock_epochs"])
-def test_names_that_cannot_be_tables(name: str) -> None:
+def test_invalid_table_names_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="BAD_TABLE_NAME"):
         Postgres("postgresql://127.0.0.1/db", name)
 
 
-def test_odd_names_are_only_names(postgres_address: str, ask: Ask) -> None:
-    ask('DROP TABLE IF EXISTS "select ""x""; --"')
+def test_odd_names_are_quoted(postgres_address: str, query: Query) -> None:
+    query('DROP TABLE IF EXISTS "select ""x""; --"')
     sink = Postgres(postgres_address, 'select "x"; --', key='a "b"', make_table=True)
     sink.open("o'job %s", {'a "b"': pl.Int64(), "group %s": pl.Int64()})
     assert sink.write(0, pl.DataFrame({'a "b"': [1], "group %s": [2]}))
-    assert ask('SELECT * FROM "select ""x""; --"') == [(1, 2)]
+    assert query('SELECT * FROM "select ""x""; --"') == [(1, 2)]
 
 
-def test_jobs_that_write_one_table_at_the_same_time(postgres_address: str, ask: Ask, table: str) -> None:
+def test_jobs_can_write_one_table_at_the_same_time(postgres_address: str, query: Query, table: str) -> None:
     def fill(job: str) -> None:
         sink = Postgres(postgres_address, table, make_table=True)
         sink.open(job, SCHEMA)
@@ -170,10 +172,10 @@ def test_jobs_that_write_one_table_at_the_same_time(postgres_address: str, ask: 
         writer.start()
     for writer in writers:
         writer.join()
-    assert ask(f"SELECT count(*) FROM {table}") == [(4 * 5 * 2,)]
+    assert query(f"SELECT count(*) FROM {table}") == [(4 * 5 * 2,)]
 
 
-def test_a_password_is_not_told() -> None:
+def test_a_password_is_not_in_errors_and_descriptions() -> None:
     sink = Postgres("postgresql://me:secret@127.0.0.1:1/db", "answers")
     with pytest.raises(ExternalError, match="SINK_UNWRITABLE") as caught:
         sink.open("job", SCHEMA)

@@ -1,4 +1,4 @@
-"""The log of Redis streams, against a real server: the contract, ids, trimming, where it begins."""
+"""The log of Redis streams, with a real server: the contract, ids, trimming, where reading starts."""
 
 from __future__ import annotations
 
@@ -35,31 +35,35 @@ def key() -> str:
     return f"test:{uuid.uuid4().hex[:12]}"
 
 
-def filled(server: library.Redis, key: str, count: int, *, ms: Any = lambda n: 1_700_000_000_000 + n) -> None:
-    together = server.pipeline(transaction=False)
+def add_entries(
+    server: library.Redis, key: str, count: int, *, ms: Any = lambda n: 1_700_000_000_000 + n
+) -> None:
+    pipeline = server.pipeline(transaction=False)
     for number in range(count):
-        together.xadd(
+        pipeline.xadd(
             key, {"line": f"line {number} {'x' * (number * 7 % 90)}"}, id=f"{ms(number)}-{number % 3 + 1}"
         )
-    together.execute()
+    pipeline.execute()
 
 
 class TestLines(LogContract):
     @pytest.fixture
     def log(self, server: library.Redis, key: str, redis_address: str) -> Log:
-        filled(server, key, 600)
-        filled(server, key + "b", 5_000, ms=lambda n: 1_700_000_000_000 + n // 3 + (n > 2_000) * 86_400_000)
+        add_entries(server, key, 600)
+        add_entries(
+            server, key + "b", 5_000, ms=lambda n: 1_700_000_000_000 + n // 3 + (n > 2_000) * 86_400_000
+        )
         return RedisLog(redis_address, [key, key + "b"], field="line")
 
 
 class TestTrimmed(LogContract):
     @pytest.fixture
     def log(self, server: library.Redis, key: str, redis_address: str) -> Log:
-        filled(server, key, 900)
+        add_entries(server, key, 900)
         server.xtrim(key, maxlen=600, approximate=False)
         return RedisLog(redis_address, key, finished=True)
 
-    #: asks with offsets that have been trimmed, which is an error
+    #: requests offsets that have been trimmed, which is an error
     test_latest_never_goes_back = None  # type: ignore[assignment]
 
 
@@ -73,7 +77,7 @@ def test_ids_keep_their_order() -> None:
     assert sorted(ids, key=offset_of) == ids
 
 
-def test_an_id_that_does_not_fit_is_told(server: library.Redis, key: str, redis_address: str) -> None:
+def test_an_id_that_does_not_fit_is_an_error(server: library.Redis, key: str, redis_address: str) -> None:
     server.xadd(key, {"line": "x"}, id="18446744073709551614-0")
     with pytest.raises(ExternalError, match="LOG_UNREADABLE"):
         RedisLog(redis_address, key).partitions({})
@@ -95,8 +99,10 @@ def test_a_newline_in_a_value_is_a_blank(server: library.Redis, key: str, redis_
     assert read_all(log, Span(key, partition.earliest, partition.latest)) == b"a b c\n\n"
 
 
-def test_what_was_trimmed_unread_is_told(server: library.Redis, key: str, redis_address: str) -> None:
-    filled(server, key, 300)
+def test_entries_trimmed_before_they_were_read_are_an_error(
+    server: library.Redis, key: str, redis_address: str
+) -> None:
+    add_entries(server, key, 300)
     log = RedisLog(redis_address, key, field="line")
     (partition,) = log.partitions({})
     middle = log.cut(key, partition.earliest, 100)
@@ -114,10 +120,10 @@ def test_what_was_trimmed_unread_is_told(server: library.Redis, key: str, redis_
         read_all(log, Span(key, middle, partition.latest))
 
 
-def test_what_was_trimmed_after_it_was_read_is_no_loss(
+def test_entries_may_be_trimmed_after_they_were_read(
     server: library.Redis, key: str, redis_address: str
 ) -> None:
-    filled(server, key, 300)
+    add_entries(server, key, 300)
     log = RedisLog(redis_address, key, field="line")
     (partition,) = log.partitions({})
     server.xtrim(key, maxlen=0, approximate=False)
@@ -126,16 +132,16 @@ def test_what_was_trimmed_after_it_was_read_is_no_loss(
     assert read_all(log, Span(key, partition.latest, now.latest)) == b"new\n"
 
 
-def test_entries_that_come_in_bursts_are_cut_near_what_was_asked_for(
+def test_entries_in_bursts_are_cut_near_the_requested_size(
     server: library.Redis, key: str, redis_address: str
 ) -> None:
-    """A day of an entry a second, then a hundred a millisecond."""
-    together = server.pipeline(transaction=False)
+    """One entry a second, then a hundred a millisecond."""
+    pipeline = server.pipeline(transaction=False)
     for n in range(2_000):
-        together.xadd(key, {"line": str(n)}, id=f"{1_700_000_000_000 + n * 1000}-0")
+        pipeline.xadd(key, {"line": str(n)}, id=f"{1_700_000_000_000 + n * 1000}-0")
     for n in range(10_000):
-        together.xadd(key, {"line": str(n)}, id=f"{1_700_010_000_000 + n // 100}-{n % 100}")
-    together.execute()
+        pipeline.xadd(key, {"line": str(n)}, id=f"{1_700_010_000_000 + n // 100}-{n % 100}")
+    pipeline.execute()
     log = RedisLog(redis_address, key, field="line")
     (partition,) = log.partitions({})
     start, sizes = partition.earliest, []
@@ -149,8 +155,10 @@ def test_entries_that_come_in_bursts_are_cut_near_what_was_asked_for(
     assert max(sizes) < 4_500
 
 
-def test_where_a_first_reader_begins(server: library.Redis, key: str, redis_address: str) -> None:
-    filled(server, key, 100)
+def test_a_first_reader_can_start_at_the_latest_entry_or_at_a_time(
+    server: library.Redis, key: str, redis_address: str
+) -> None:
+    add_entries(server, key, 100)
     late = RedisLog(redis_address, key, start="latest", field="line")
     memory = late.start(None, {})
     server.xadd(key, {"line": "after"}, id="1700000001000-0")
@@ -167,7 +175,7 @@ def test_where_a_first_reader_begins(server: library.Redis, key: str, redis_addr
     assert [line.split()[:2] for line in lines[:2]] == [["line", "98"], ["line", "99"]]
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_an_unreachable_server_is_an_error() -> None:
     log = RedisLog("redis://127.0.0.1:1/0", "clicks")
     with pytest.raises(ExternalError, match="LOG_UNREADABLE"):
         log.partitions({})
@@ -180,13 +188,13 @@ def test_a_server_that_is_not_there_is_told() -> None:
 def test_a_query_from_redis_to_redis(
     server: library.Redis, key: str, redis_address: str, state: Path
 ) -> None:
-    """Bad entries are set aside with their ids; the answers do not depend on how epochs were cut."""
+    """Undecodable entries become dead letters; results do not depend on how epochs were cut."""
     for number in range(500):
         text = json.dumps(
             {"at": f"2026-03-01T00:{number // 60:02}:{number % 60:02}Z", "page": f"/p{number % 3}"}
         )
         server.xadd(key, {"event": text if number != 250 else "broken"}, id=f"{1000 + number * number}-0")
-    told: list[list[dict[str, Any]]] = []
+    rows_by_cut: list[list[dict[str, Any]]] = []
     for units in (1 << 40, 37):
         sink, out = ListSink(), f"{key}:{units}"
         log = ps.redis(redis_address, key, field="event", finished=True)
@@ -197,10 +205,10 @@ def test_a_query_from_redis_to_redis(
         reports = run_inline(app, state / str(units), epoch_units=units)
         assert sum(report.bad for report in reports) == 1
         assert units > 100 or len(reports) > 5
-        told.append(sink.rows())
+        rows_by_cut.append(sink.rows())
         entries: Any = server.xrange(out)
         assert len(entries) == 499
-    assert told[0] == told[1]
+    assert rows_by_cut[0] == rows_by_cut[1]
 
 
 def test_a_job_in_sql_from_redis_to_redis(
@@ -244,8 +252,8 @@ def test_a_killed_server_keeps_epochs_whole(tmp_path: Path) -> None:
         server.start()
         assert not sink.write(0, pl.DataFrame({"n": [1, 2]}))
         assert sink.write(1, pl.DataFrame({"n": [3]}))
-        with library.Redis.from_url(server.address) as asked:
-            assert asked.xlen("out") == 3
+        with library.Redis.from_url(server.address) as client:
+            assert client.xlen("out") == 3
     finally:
         server.stop()
 
@@ -256,7 +264,9 @@ def test_a_key_with_something_else_is_refused(server: library.Redis, key: str, r
         RedisStream(redis_address, key).open("job", {"n": pl.Int64()})
 
 
-def test_about_so_many_entries_are_kept(server: library.Redis, key: str, redis_address: str) -> None:
+def test_a_stream_is_trimmed_to_about_its_most_entries(
+    server: library.Redis, key: str, redis_address: str
+) -> None:
     sink = RedisStream(redis_address, key, most_entries=100)
     sink.open("job", {"n": pl.Int64()})
     for epoch in range(10):

@@ -1,4 +1,4 @@
-"""The sinks outside this machine keep the contract of sinks, against real servers."""
+"""The sinks of external servers meet the sink contract, with real servers."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class TestHttpPush(SinkContract):
     pause_seconds = 0.1
     kills = 2
 
-    here: ClassVar[Receiver]
+    receiver: ClassVar[Receiver]
 
     @pytest.fixture(autouse=True)
     def _receiver(self, receiver: Receiver) -> None:
         receiver.fails_at_times = True
-        type(self).here = receiver
+        type(self).receiver = receiver
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -101,10 +101,10 @@ class TestHttpPush(SinkContract):
 
     @staticmethod
     def read(sink: Sink) -> pl.DataFrame:
-        return frame_of(TestHttpPush.here.rows("/" + sink.describe().rsplit("/", 1)[1]))
+        return frame_of(TestHttpPush.receiver.rows("/" + sink.describe().rsplit("/", 1)[1]))
 
     def test_the_rows_of_a_lower_generation_are_refused(self, tmp_path: Path) -> None:
-        """The receiver learns a generation with rows, not before: so the old engine's next rows are refused."""
+        """The receiver learns a generation with the rows, so the old engine's next rows are refused."""
         old, new = self._opened(tmp_path), self._opened(tmp_path)
         old.take_over(3)
         old.write(0, epoch_rows(0))
@@ -151,7 +151,7 @@ class TestKafka(SinkContract):
     def test_the_rows_of_a_lower_generation_are_refused(self, tmp_path: Path) -> None:
         super().test_the_rows_of_a_lower_generation_are_refused(tmp_path)
 
-    def test_a_lower_generation_that_begins_anew_is_refused(self, tmp_path: Path) -> None:
+    def test_a_lower_generation_that_connects_again_is_refused(self, tmp_path: Path) -> None:
         old, new = self._opened(tmp_path), self._opened(tmp_path)
         old.take_over(3)
         new.take_over(5)

@@ -1,4 +1,4 @@
-"""An engine killed between a sink's write and its own commit: nothing is lost, nothing is there twice."""
+"""An engine killed between a sink's write and its own commit: no row is lost or written twice."""
 
 from __future__ import annotations
 
@@ -46,24 +46,26 @@ def child(kind: str, folder: str) -> None:
 
 @pytest.fixture
 def servers(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Starts what a sink needs."""
+    """Start the server that a sink needs."""
 
-    def started(kind: str) -> None:
+    def start_server(kind: str) -> None:
         if kind == "http":
             receiver: Receiver = request.getfixturevalue("receiver")
             receiver.fails_at_times = True
-            contracts.TestHttpPush.here = receiver
+            contracts.TestHttpPush.receiver = receiver
         elif kind == "kafka":
             cluster: KafkaCluster = request.getfixturevalue("kafka")
             assert cluster.brokers
         else:
             request.getfixturevalue(f"{kind}_address")
 
-    return started
+    return start_server
 
 
 @pytest.mark.parametrize("kind", SINKS)
-def test_killed_around_the_write(kind: str, servers: Callable[[str], None], tmp_path: Path) -> None:
+def test_an_engine_killed_around_the_write_writes_every_row_once(
+    kind: str, servers: Callable[[str], None], tmp_path: Path
+) -> None:
     servers(kind)
     lines = (
         f'{{"at": "2026-03-01T00:{n // 60 % 60:02}:{n % 60:02}Z", "epoch": 0, "row": {n}}}\n'

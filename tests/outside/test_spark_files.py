@@ -1,4 +1,4 @@
-"""The log that a Spark source's micro-batches make, without Spark: a stand-in writes their lines."""
+"""The log of a Spark source's micro-batches, without Spark: a stand-in writes their lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing.log_contract import LogContract, read_all, whole
 
 
 class Lines:
-    """As much of a data frame as is needed: `lines.write.mode("overwrite").text(place)`."""
+    """The part of a data frame that is needed: `lines.write.mode("overwrite").text(place)`."""
 
     def __init__(self, *parts: list[str]) -> None:
         self.parts = parts
@@ -33,7 +33,7 @@ class Lines:
         (folder / "_SUCCESS").touch()
 
 
-def made(folder: Path) -> tuple[SparkSource, Callable[..., None]]:
+def make_log(folder: Path) -> tuple[SparkSource, Callable[..., None]]:
     log = SparkSource("none", directory=folder / "a log")
     log.start(None, {})
     log.resumed({})  # no side query
@@ -44,15 +44,15 @@ def made(folder: Path) -> tuple[SparkSource, Callable[..., None]]:
 class TestContract(LogContract):
     @pytest.fixture
     def log(self, tmp_path: Path) -> Log:
-        log, append = made(tmp_path)
+        log, append = make_log(tmp_path)
         append(Lines(["first"], [], ["x" * (n * 7 % 90) for n in range(300)]), 0)
         append(Lines([], []), 1)
         append(Lines([f"line {n}" for n in range(200)], ["ü"]), 5)
         return log
 
 
-def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
-    log, append = made(tmp_path)
+def test_a_repeated_batch_is_skipped(tmp_path: Path) -> None:
+    log, append = make_log(tmp_path)
     append(Lines(["a"]), 0)
     append(Lines(["b"]), 1)
     for batch in (1, 0):
@@ -61,18 +61,18 @@ def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
     assert read_all(log, whole(log.partitions({})[0])) == b"a\nb\nc\n"
 
 
-def test_what_was_half_written_is_written_anew(tmp_path: Path) -> None:
-    log, append = made(tmp_path)
-    draft = tmp_path / "a log" / "drafts" / "000000000000"
-    draft.mkdir(parents=True)
-    (draft / "part-00000.txt").write_text("half")
+def test_a_half_written_batch_is_written_again(tmp_path: Path) -> None:
+    log, append = make_log(tmp_path)
+    staging = tmp_path / "a log" / "drafts" / "000000000000"
+    staging.mkdir(parents=True)
+    (staging / "part-00000.txt").write_text("half")
     append(Lines(["whole"]), 0)
     assert read_all(log, whole(log.partitions({})[0])) == b"whole\n"
-    assert not draft.exists()
+    assert not staging.exists()
 
 
-def test_pruned_batches_are_gone_and_numbers_go_on(tmp_path: Path) -> None:
-    log, append = made(tmp_path)
+def test_pruned_batches_are_gone_and_numbers_continue(tmp_path: Path) -> None:
+    log, append = make_log(tmp_path)
     for batch in range(4):
         append(Lines([f"batch {batch}"]), batch)
     log.prune({"p0": 16})
@@ -82,7 +82,7 @@ def test_pruned_batches_are_gone_and_numbers_go_on(tmp_path: Path) -> None:
     with pytest.raises(ExternalError, match="LOG_SPAN_GONE"):
         read_all(log, Span("p0", 8, 24))
     log.prune({"p0": 32})
-    again, append = made(tmp_path)
+    again, append = make_log(tmp_path)
     append(Lines(["not this"]), 3)
     append(Lines(["batch 4"]), 4)
     (partition,) = again.partitions({"p0": 32})

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 
 class Countdown(DataSource):
-    """Numbers in batches of a hundred, up to `upto`."""
+    """Numbers in batches of a hundred, `count` in all."""
 
     @classmethod
     def name(cls) -> str:
@@ -34,18 +34,18 @@ class Countdown(DataSource):
         return "n BIGINT, at TIMESTAMP, text STRING"
 
     def simpleStreamReader(self, schema: Any) -> Any:
-        return CountdownReader(int(self.options["upto"]))
+        return CountdownReader(int(self.options["count"]))
 
 
 class CountdownReader(SimpleDataSourceStreamReader):
-    def __init__(self, upto: int) -> None:
-        self.upto = upto
+    def __init__(self, count: int) -> None:
+        self.count = count
 
     def initialOffset(self) -> dict[str, int]:
         return {"n": 0}
 
     def read(self, start: dict[str, int]) -> Any:
-        end = {"n": min(start["n"] + 100, self.upto)}
+        end = {"n": min(start["n"] + 100, self.count)}
         return self.readBetweenOffsets(start, end), end
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any]:
@@ -63,7 +63,7 @@ assert InputPartition
 def until(condition: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.05)
 
 
@@ -71,11 +71,11 @@ class TestContract(LogContract):
     @pytest.fixture(scope="class")
     def log(self, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
         folder = tmp_path_factory.mktemp("countdown")
-        made = SparkSource(Countdown, {"upto": "1000"}, directory=folder, interval_seconds=0.05)
-        made.start(None, {})
-        until(lambda: len(lines_of(made)) == 1000)
-        yield made
-        made.stopped()
+        source = SparkSource(Countdown, {"count": "1000"}, directory=folder, interval_seconds=0.05)
+        source.start(None, {})
+        until(lambda: len(lines_of(source)) == 1000)
+        yield source
+        source.stopped()
 
 
 def lines_of(log: SparkSource) -> list[dict[str, Any]]:
@@ -83,9 +83,9 @@ def lines_of(log: SparkSource) -> list[dict[str, Any]]:
     return [json.loads(line) for line in read_all(log, whole(partition)).splitlines()]
 
 
-def test_a_side_query_that_is_stopped_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    """Also when the last micro-batch was put in place, and Spark did not hear of it."""
-    options = {"upto": "600"}
+def test_a_stopped_side_query_continues_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """Also when the last micro-batch was committed, and Spark did not record it."""
+    options = {"count": "600"}
     first = SparkSource(Countdown, options, directory=tmp_path, interval_seconds=0.05, select=["n"])
     first.start(None, {})
     until(lambda: len(lines_of(first)) >= 300)
@@ -109,7 +109,7 @@ def lines_of_files(log: SparkSource) -> list[dict[str, Any]]:
 
 
 def test_pruned_batches_are_gone_and_the_rest_stays(spark: SparkSession, tmp_path: Path) -> None:
-    log = SparkSource(Countdown, {"upto": "500"}, directory=tmp_path, interval_seconds=0.05, select=["n"])
+    log = SparkSource(Countdown, {"count": "500"}, directory=tmp_path, interval_seconds=0.05, select=["n"])
     log.start(None, {})
     until(lambda: len(lines_of(log)) == 500)
     log.stopped()
@@ -125,7 +125,7 @@ def test_pruned_batches_are_gone_and_the_rest_stays(spark: SparkSession, tmp_pat
         read_all(log, Span("p0", 0, middle))
 
 
-def test_a_source_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unknown_source_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     log = SparkSource("nowhere", directory=tmp_path)
     log.start(None, {})
     with pytest.raises(ExternalError, match=r"LOG_UNREADABLE.*nowhere"):
@@ -135,8 +135,8 @@ def test_a_source_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_query_over_a_python_source(spark: SparkSession, tmp_path: Path) -> None:
-    """Everything the source has now, whole and once; timestamps and newlines come through."""
-    log = ps.spark_source(Countdown, {"upto": "100"}, directory=tmp_path / "log", available_now=True)
+    """The job reads everything that the source has now, once; timestamps and newlines are kept."""
+    log = ps.spark_source(Countdown, {"count": "100"}, directory=tmp_path / "log", available_now=True)
     rows = ps.stream(
         "rows",
         log,
@@ -145,14 +145,16 @@ def test_a_query_over_a_python_source(spark: SparkSession, tmp_path: Path) -> No
     )
     app = ps.app("test", ps.output("out", rows, ps.jsonl(tmp_path / "out")))
     Engine(app, Settings(state=tmp_path / "state", master="local[2]", drain=True, warm_up=False), spark).run()
-    told = [json.loads(line) for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.open()]
-    assert sorted(row["n"] for row in told) == list(range(100))
-    assert {row["text"] for row in told} == {f"a\nü {n}" for n in range(100)}
-    assert {row["at"] for row in told if row["n"] == 7} == {"2026-03-01T00:00:00.007000Z"}
+    rows_written = [
+        json.loads(line) for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.open()
+    ]
+    assert sorted(row["n"] for row in rows_written) == list(range(100))
+    assert {row["text"] for row in rows_written} == {f"a\nü {n}" for n in range(100)}
+    assert {row["at"] for row in rows_written if row["n"] == 7} == {"2026-03-01T00:00:00.007000Z"}
 
 
 def test_a_query_over_sparks_rate(spark: SparkSession, tmp_path: Path) -> None:
-    """Endless: the numbers so far, each once, in one epoch or many."""
+    """The source is unbounded: the job reads the numbers so far, each once, in one epoch or many."""
     log = ps.spark_source("rate", {"rowsPerSecond": "200"}, directory=tmp_path / "log", interval_seconds=0.2)
     rows = ps.stream(
         "rows",
@@ -165,14 +167,16 @@ def test_a_query_over_sparks_rate(spark: SparkSession, tmp_path: Path) -> None:
     settings = Settings(state=tmp_path / "state", master="local[2]", warm_up=False, epoch_seconds=0.3)
     for _ in range(2):
         Engine(app, settings, spark).run(for_seconds=6)
-    told = [json.loads(line)["value"] for file in (tmp_path / "out").glob("*.jsonl") for line in file.open()]
-    assert len(told) > 0
-    assert sorted(told) == list(range(len(told)))
+    rows_written = [
+        json.loads(line)["value"] for file in (tmp_path / "out").glob("*.jsonl") for line in file.open()
+    ]
+    assert len(rows_written) > 0
+    assert sorted(rows_written) == list(range(len(rows_written)))
 
 
 def test_a_line_may_be_an_expression(spark: SparkSession, tmp_path: Path) -> None:
     log = SparkSource(
-        Countdown, {"upto": "3"}, directory=tmp_path, line="concat(n, ' ', text)", available_now=True
+        Countdown, {"count": "3"}, directory=tmp_path, line="concat(n, ' ', text)", available_now=True
     )
     log.start(None, {})
     until(lambda: log.partitions({})[0].finished)

@@ -1,4 +1,4 @@
-"""What lies in a topic, read without Penstock."""
+"""Read a topic without Penstock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 
 def values_of(brokers: str, topic: str) -> list[bytes]:
-    """The values of all committed records, a partition after the other."""
+    """Return the values of all committed records, partition by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,
@@ -19,10 +19,10 @@ def values_of(brokers: str, topic: str) -> list[bytes]:
             "log_level": "2",
         }
     )
-    found: list[bytes] = []
+    values: list[bytes] = []
     try:
-        told = consumer.list_topics(topic, timeout=30).topics[topic]
-        for number in sorted(told.partitions) if told.error is None else []:
+        metadata = consumer.list_topics(topic, timeout=30).topics[topic]
+        for number in sorted(metadata.partitions) if metadata.error is None else []:
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
             deadline = time.monotonic() + 60
             ended = False
@@ -30,11 +30,11 @@ def values_of(brokers: str, topic: str) -> list[bytes]:
                 for record in consumer.consume(1000, 0.2):
                     error = record.error()
                     if error is None:
-                        found.append(record.value() or b"")
+                        values.append(record.value() or b"")
                     else:
                         assert error.code() == KafkaError._PARTITION_EOF, error
                         ended = True
             assert ended
     finally:
         consumer.close()
-    return found
+    return values

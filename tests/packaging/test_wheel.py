@@ -1,4 +1,4 @@
-"""The wheel has all that the code reads, and works where there is no checkout.
+"""The wheel has all files that the code reads, and works without a checkout.
 
 It is built from a copy of the tree and installed into an environment of its own, which sees the packages that Penstock
 needs where the tests' own interpreter has them. Nothing is downloaded.
@@ -24,14 +24,14 @@ import pytest
 from penstock.cli.demo import Name
 
 ROOT = Path(__file__).parents[2]
-#: what building needs besides the package
+#: files that a build needs besides the package
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")
 NO_INDEX = ["--no-deps", "--no-index", "--disable-pip-version-check", "--quiet"]
 
 #: how many lines a demo is run on
 LINES = 200
 
-#: the first lines of the log that a demo makes up; its arguments are the demo's name and their number
+#: the first lines of the generated log of a demo; its arguments are the demo's name and their number
 LINES_OF = """
 import sys
 from importlib import import_module
@@ -84,7 +84,7 @@ class Installed:
     work: Path
 
     def run(self, *command: str) -> str:
-        """What a command of the environment prints; it must succeed."""
+        """Run a command of the environment; return its output. It must succeed."""
         known = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(
             [str(self.folder / "bin" / command[0]), *command[1:]],
@@ -98,7 +98,7 @@ class Installed:
 
 
 def sources() -> set[str]:
-    """The files of the package in the tree, as the wheel should name them."""
+    """Return the files of the package in the tree, as the wheel should name them."""
     found = (path for path in (ROOT / "penstock").rglob("*") if path.is_file())
     return {path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts}
 
@@ -147,7 +147,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> No
     assert {"penstock/dashboard/pages.css", "penstock/demos/shop.sql", "penstock/py.typed"} <= names
 
 
-def test_the_wheel_says_what_it_is_and_under_which_licence(wheel: Path) -> None:
+def test_the_wheel_has_its_metadata_and_licence(wheel: Path) -> None:
     facts = metadata(wheel)
     assert facts["License-Expression"] == "Apache-2.0"
     assert facts["Author"] == "The Penstock authors"
@@ -185,9 +185,9 @@ def test_a_demo_reads_all_of_a_file(name: Name, installed: Installed) -> None:
     lines.write_text(installed.run("python", "-c", LINES_OF, name, str(LINES)))
     options = ["--log", str(lines), "--drain", "--no-ui", "--master", "inline", "--for", "120s"]
     if name in (Name.clickstream, Name.hibench):
-        options += ["--cookie", "session"]  # a field of the made-up access logs
-    told = installed.run("penstock", "demo", name, *options)
-    (events,) = re.findall(r"^events +([\d,]+), ", told, re.M)
+        options += ["--cookie", "session"]  # a field of the generated access logs
+    output = installed.run("penstock", "demo", name, *options)
+    (events,) = re.findall(r"^events +([\d,]+), ", output, re.M)
     assert int(events) in (LINES, LINES - 1), "the first line may be a header"
 
 
@@ -199,7 +199,7 @@ def test_the_sql_files_of_the_demos_are_read(installed: Installed) -> None:
 
 @pytest.fixture
 def own(installed: Installed) -> Installed:
-    """The environment with a user's app.py beside an apps/ folder of his, where names of demos occur."""
+    """The environment with a user's app.py beside an apps/ folder of the user, with module names of demos."""
     apps = installed.work / "apps"
     apps.mkdir(exist_ok=True)
     (installed.work / "app.py").write_text(OWN_APP)
@@ -212,7 +212,7 @@ def own(installed: Installed) -> Installed:
     return installed
 
 
-def test_a_users_folder_named_apps_is_his_own(own: Installed) -> None:
+def test_a_users_folder_named_apps_is_not_taken_for_the_demos(own: Installed) -> None:
     shown = own.run("penstock", "explain", "app.py")
     assert "map batches with shortened" in shown
     assert "windows of 10s" in shown

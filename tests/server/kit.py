@@ -49,7 +49,7 @@ class Site:
         return response.json()
 
     def epochs(self, count: int) -> None:
-        """Have so many epochs happen, of one event each."""
+        """Run so many epochs of one event each."""
         for line in LATER[self._used : self._used + count]:
             self.log.add("p0", line)
             assert self.running.step()
@@ -67,17 +67,17 @@ def site(
     with serving(jobs, state, token=token, **options) as running:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         with httpx.Client(base_url=running.url, headers=headers, timeout=20) as http:
-            found = Site(running, log, http)
+            running_site = Site(running, log, http)
             if not options["by_itself"]:
                 running.steps()
-            yield found
+            yield running_site
 
 
-def until(what: Callable[[], Any], seconds: float = 20) -> Any:
-    """Return the first result of a function that is true, within a deadline."""
+def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait until the condition holds and return its value; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := what():
-            return found
+        if value := condition():
+            return value
         time.sleep(0.01)
-    raise AssertionError("it did not come in time")
+    raise AssertionError("the condition did not hold in time")

@@ -149,9 +149,9 @@ def test_openapi_has_every_page(shared: kit.Site) -> None:
 
 def test_a_job_is_created_altered_and_dropped(site: kit.Site) -> None:
     body = {"name": "few", "query": "SELECT page FROM clicks WHERE status = $s", "parameters": {"s": 404}}
-    made = site.post("/jobs", body, 201)
-    assert made["says"].startswith("created job few")
-    assert made["command"] == 2
+    created = site.post("/jobs", body, 201)
+    assert created["says"].startswith("created job few")
+    assert created["command"] == 2
     site.log.add("p0", *kit.lines(130)[100:])
     site.running.steps()
     assert {"page"} == set(site.get("/jobs/few/answer")["rows"][0])
@@ -178,10 +178,10 @@ def test_a_job_has_its_recovery_semantics(site: kit.Site) -> None:
     site.post("/jobs", {"name": "few", "query": "SELECT page FROM clicks", "recovery": "gap"}, 201)
     site.post("/jobs", {"name": "some", "query": "SELECT page FROM clicks\nRECOVERY amnesia"}, 201)
     assert [site.get(f"/jobs/{name}")["recovery"] for name in ("few", "some")] == ["gap", "amnesia"]
-    for sent, is_now in (("rollback", "rollback"), ("default", None)):
+    for sent, expected in (("rollback", "rollback"), ("default", None)):
         response = site.http.patch("/jobs/few", json={"recovery": sent})
         assert (response.status_code, response.json()["state"]) == (200, "kept"), response.text
-        assert site.get("/jobs/few")["recovery"] == is_now
+        assert site.get("/jobs/few")["recovery"] == expected
     assert site.get("/jobs/few")["last_recovery"] is None
     assert site.get("/recovery")["last"] is None
 
@@ -225,7 +225,7 @@ def test_sql_is_executed_as_a_whole_or_not_at_all(site: kit.Site) -> None:
     assert response.json()["answers"][0]["says"].startswith("resumed job pages")
 
 
-def test_an_error_names_its_place(site: kit.Site) -> None:
+def test_an_error_names_its_line_and_column(site: kit.Site) -> None:
     reply = problem(site, "POST", "/sql", {"sql": "SHOW JOBS;\n SELEC x"})
     assert (reply["condition"], reply["line"], reply["column"], reply["status"]) == ("BAD_SQL", 2, 2, 422)
     reply = problem(site, "POST", "/jobs", {"name": "x", "query": "SELECT page\n FROM clicks WHERE nope = 1"})
@@ -251,7 +251,7 @@ def test_events_are_pushed_and_bad_ones_are_shown(site: kit.Site) -> None:
     assert site.get("/streams/clicks/late")["stream"] == "clicks"
 
 
-def test_a_message_has_a_reply(site: kit.Site) -> None:
+def test_a_message_to_a_job_has_a_reply(site: kit.Site) -> None:
     rows = site.post("/jobs/pages/messages", {"message": {"page": "/a"}})["answer"]
     assert rows
     assert {row["page"] for row in rows} == {"/a"}
@@ -315,13 +315,13 @@ def test_a_body_must_have_its_content_type(shared: kit.Site) -> None:
     assert response.json()["condition"] == "BAD_REQUEST"
 
 
-def test_a_log_that_takes_no_events_is_refused(site: kit.Site) -> None:
+def test_events_for_a_log_that_accepts_none_are_refused(site: kit.Site) -> None:
     site.sql("CREATE STREAM made FROM generated(rate => 1) FORMAT combined_log EVENT TIME time")
     response = site.http.post("/streams/made/events", content="x", headers=kit.LINES)
     assert (response.status_code, response.json()["condition"]) == (409, "STREAM_TAKES_NO_EVENTS")
 
 
-def test_an_app_is_asked_and_changed_as_jobs_are(state: Path) -> None:
+def test_outputs_of_an_app_are_queried_and_changed_like_jobs(state: Path) -> None:
     log = ListLog([str(n) for n in range(10)])
     numbers = ps.stream("numbers", log, ps.Delimited({"n": ps.Int64()}), time=None)
     app = ps.app("counted", ps.output("big", numbers.filter(ps.col("n") > 6)))

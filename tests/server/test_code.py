@@ -120,7 +120,7 @@ def test_a_service_that_takes_code_needs_a_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exited:
         main(["serve", "--empty", "--allow-code"])
-    assert left.value.code == 2
+    assert exited.value.code == 2
     assert "[TOKEN_NEEDED]" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_each_page_about_a_job_is_answered_by_its_manager(state: Path) -> None:
         _share_jobs(here, "here", away)
         _share_jobs(
             service, "there", me
-        )  # each thinks that it is the other's: it goes one way and no further
+        )  # each takes the other for the manager: a request is forwarded once and no further
         http = site.http
         assert _by(http.post("/sql", json={"sql": "PAUSE JOB pages"})) == "there"
         assert _by(http.post("/sql", content="RESUME JOB pages", headers=_SQL)) == "there"

@@ -142,7 +142,7 @@ def as_text(_: Any, value: Any) -> bytes:
 
 
 def operations() -> list[Any]:
-    """What the OpenAPI says there is; without the one answer that has no end."""
+    """Return the operations of the OpenAPI description, without the one whose response never ends."""
     place = Path("nowhere")
     described = Service(Host(Program("x", place), place)).api.openapi()
     del described["paths"]["/jobs/{name}/events"]

@@ -44,7 +44,7 @@ def test_a_body_without_its_length_is_counted(site: kit.Site) -> None:
 
 
 @pytest.mark.parametrize("length", [b"-1", b"1e3", b"99999999999999999999", b"x"])
-def test_a_length_that_cannot_be_is_refused(site: kit.Site, length: bytes) -> None:
+def test_an_invalid_content_length_is_refused(site: kit.Site, length: bytes) -> None:
     host, port = site.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + length + b"\r\n\r\n")
@@ -131,9 +131,11 @@ def test_the_body_of_a_response_does_not_wait_until_its_head_is_acknowledged(sit
     site.get("/health")
     port = int(site.url.rpartition(":")[2])
     found = [one for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() >= 0]
-    ours = [one for one in found if one.type == socket.SOCK_STREAM and _port(one) == port and _is_line(one)]
-    assert ours
-    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in ours)
+    connections = [
+        one for one in found if one.type == socket.SOCK_STREAM and _port(one) == port and _is_line(one)
+    ]
+    assert connections
+    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in connections)
 
 
 def _port(one: socket.socket) -> int | None:

@@ -31,13 +31,13 @@ from tests.server import kit
 
 def send_request(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Message]]:
     """Send a request that fails in the application, from a client that disconnects or stays."""
-    heard: list[Message] = []
+    sent: list[Message] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         try:
             raise failure
-        except Exception:  # as Starlette does: an answer, and the error goes on
+        except Exception:  # as Starlette does: it responds and raises the error again
             await send({"type": "http.response.start", "status": 500, "headers": []})
             raise
 
@@ -45,7 +45,7 @@ def send_request(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Messag
         return {"type": "http.disconnect"} if leaves else {"type": "http.request", "body": b""}
 
     async def send(message: Message) -> None:
-        heard.append(message)
+        sent.append(message)
 
     gate = Gate(app, Limits(), None)
     scope: dict[str, Any] = {
@@ -55,13 +55,13 @@ def send_request(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Messag
         "headers": [(b"host", b"localhost")],
     }
     asyncio.run(gate(scope, receive, send))
-    return gate, heard
+    return gate, sent
 
 
 def test_a_client_that_disconnects_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock.server")
-    gate, heard = send_request(RuntimeError("No response returned."), leaves=True)
-    assert (dict(gate.responses), heard, caplog.records) == ({}, [], [])
+    gate, sent = send_request(RuntimeError("No response returned."), leaves=True)
+    assert (dict(gate.responses), sent, caplog.records) == ({}, [], [])
 
 
 @pytest.mark.parametrize(("text", "leaves"), [("No response returned.", False), ("a defect", True)])
@@ -79,11 +79,11 @@ def test_an_incomplete_body_is_no_defect(tmp_path: Path) -> None:
                 f"{head}Content-Type: application/x-ndjson\r\nContent-Length: 900\r\n\r\nhalf".encode()
             )
 
-        def logged() -> list[dict[str, Any]]:
+        def find_log_lines() -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = site.get("/logs")
             return found if any(line["facts"].get("status") == 499 for line in found) else []
 
-        lines = kit.until(logged)
+        lines = kit.until(find_log_lines)
         assert {line["level"] for line in lines} == {"info"}
         assert site.get("/health")["status"] == "ok"
 
@@ -132,11 +132,11 @@ def test_every_stream_has_its_watermark(tmp_path: Path) -> None:
     assert values["watermarks"]["clicks"] > values["watermarks"]["old"]
 
 
-def test_it_logs_that_it_listens_once_it_owns_the_state(tmp_path: Path) -> None:
+def test_a_service_logs_that_it_listens_once_it_owns_the_state(tmp_path: Path) -> None:
     serve = ["serve", "--empty", "--state", "state", "--no-ui", "--listen", "127.0.0.1:0"]
     other = InlineEngine(Program("service", tmp_path / "state"), tmp_path / "state")
     try:
-        ran = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", "from penstock.cli.commands import main; main()", *serve],
             cwd=tmp_path,
             capture_output=True,
@@ -145,6 +145,6 @@ def test_it_logs_that_it_listens_once_it_owns_the_state(tmp_path: Path) -> None:
         )
     finally:
         other.close()
-    assert ran.returncode != 0
-    assert "STATE_IN_USE" in ran.stderr
-    assert "listening" not in ran.stderr
+    assert completed.returncode != 0
+    assert "STATE_IN_USE" in completed.stderr
+    assert "listening" not in completed.stderr

@@ -57,7 +57,7 @@ def test_a_wrong_token_gets_nothing(guarded: kit.Site, given: str | None, path: 
     assert TOKEN not in response.text
 
 
-def test_the_right_token_gets_in_and_health_needs_none(guarded: kit.Site) -> None:
+def test_the_right_token_is_accepted_and_health_needs_none(guarded: kit.Site) -> None:
     assert guarded.get("/status")["name"] == "test"
     assert httpx.get(f"{guarded.url}/health").status_code == 200
     assert httpx.get(f"{guarded.url}/favicon.ico").status_code == 404, (
@@ -81,7 +81,7 @@ def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.com", "10.0.0.1"])
-def test_where_others_reach_it_a_token_is_required(host: str) -> None:
+def test_an_address_reachable_by_others_requires_a_token(host: str) -> None:
     with pytest.raises(UserError, match="TOKEN_NEEDED"):
         check_token_for_address(host, None)
     check_token_for_address(host, Token(TOKEN))
@@ -110,7 +110,7 @@ def test_an_address_in_use_is_an_error(state: Path) -> None:
             Server(Service(Host(Program("x", state), state)), "127.0.0.1", other.getsockname()[1])
 
 
-def test_addresses() -> None:
+def test_addresses_are_parsed_and_loopback_is_recognised() -> None:
     assert parse_address("127.0.0.1:8080") == ("127.0.0.1", 8080)
     assert parse_address("[::1]:80") == ("::1", 80)
     assert is_loopback("::1")
@@ -191,18 +191,18 @@ def guard(tmp_path: Path) -> StatementGuard:
         ("\\0", False),
     ],
 )
-def test_files_are_named_only_below_what_is_open(
+def test_statements_name_only_files_below_the_allowed_folders(
     guard: StatementGuard, tmp_path: Path, path: str, passes: bool
 ) -> None:
-    named = path.format(tmp_path)
-    said = [STREAM.format(f"files('{named}')")]
-    if "*" not in named:
-        said += [
-            JOB.format(f"jsonl('{named}')"),
-            JOB.format(f"parquet(directory => '{named}')"),
-            JOB.format(f"console, sqlite('{named}', 't')"),
+    file_name = path.format(tmp_path)
+    statements = [STREAM.format(f"files('{file_name}')")]
+    if "*" not in file_name:
+        statements += [
+            JOB.format(f"jsonl('{file_name}')"),
+            JOB.format(f"parquet(directory => '{file_name}')"),
+            JOB.format(f"console, sqlite('{file_name}', 't')"),
         ]
-    for text in said:
+    for text in statements:
         if passes:
             guard.check(parse(text))
         else:
@@ -210,7 +210,7 @@ def test_files_are_named_only_below_what_is_open(
                 guard.check(parse(text))
 
 
-def test_what_is_not_known_to_be_harmless_does_not_pass(tmp_path: Path) -> None:
+def test_unknown_connectors_are_refused_over_http(tmp_path: Path) -> None:
     guard = StatementGuard([tmp_path], tmp_path / "state")
     guard.check(parse("CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log; SHOW JOBS"))
     for text in (STREAM.format("pulsar('host')"), JOB.format("mongo('host')"), JOB.format("pickle('x')")):
@@ -243,7 +243,7 @@ def test_sql_over_http_reads_and_writes_no_file_of_this_machine(tmp_path: Path) 
     assert not (tmp_path / "made").exists()
 
 
-def test_what_the_operator_opened_can_be_used(tmp_path: Path) -> None:
+def test_folders_that_the_operator_allows_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     with kit.site(tmp_path / "state", files=[tmp_path / "open"]) as site:
         into = [{"kind": "jsonl", "arguments": [f"{tmp_path}/open/rows"]}]
@@ -335,8 +335,8 @@ def test_any_text_can_be_a_parameter(tmp_path: Path, text: str) -> None:
 @pytest.mark.skipif(
     not any(os.access(f"{p}/openssl", os.X_OK) for p in os.environ["PATH"].split(":")), reason="no openssl"
 )
-def test_https(tmp_path: Path) -> None:
-    made = [
+def test_the_service_works_over_https(tmp_path: Path) -> None:
+    command = [
         "openssl",
         "req",
         "-x509",
@@ -348,9 +348,9 @@ def test_https(tmp_path: Path) -> None:
         "-days",
         "2",
     ]
-    made += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    command += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     host = Host(Program("x", tmp_path / "state"), tmp_path / "state")
     tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
     with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:

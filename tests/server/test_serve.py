@@ -50,7 +50,7 @@ class Served:
         self.process.wait()
 
     def end(self) -> int:
-        """What `timeout` does, or a supervisor: the signal goes to every process of the group, the JVM's too."""
+        """Do what `timeout` or a supervisor does: send the signal to every process of the group, also the JVM."""
         os.killpg(self.process.pid, signal.SIGTERM)
         return self.process.wait(60)
 
@@ -72,11 +72,11 @@ def served(tmp_path: Path) -> Iterator[Callable[[], Served]]:
         one.kill()
 
 
-def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_path: Path) -> None:
+def test_a_subscriber_survives_a_kill_of_the_engine(served: Callable[[], Served], tmp_path: Path) -> None:
     engine, again = served(), 3
     with connect((tmp_path / "url").read_text()) as client:
 
-        def when(what: Callable[[], bool]) -> None:
+        def wait_for(condition: Callable[[], bool]) -> None:
             def found() -> bool:
                 nonlocal engine, again
                 if engine.process.poll() is not None:
@@ -85,7 +85,7 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
                     assert again > 0, lines
                     assert "failed to connect back" in lines, lines
                     engine, again = served(), again - 1
-                return what()
+                return condition()
 
             until(found, 250)
 
@@ -95,7 +95,7 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
             except ExternalError:
                 return False
 
-        when(running)
+        wait_for(running)
         query = "SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 1 SECONDS"
         assert client.create("paths", query).says.startswith("created job paths")
         results: list[Result] = []
@@ -109,18 +109,18 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
 
         listener = threading.Thread(target=listen)
         listener.start()
-        when(lambda: len(results) >= 3)
+        wait_for(lambda: len(results) >= 3)
         assert client.alter("paths", where="status = 200").state == "kept"
         assert client.ask("paths").columns == ["path", "n"]
         before = len(results)
-        when(lambda: len(results) >= before + 2)
+        wait_for(lambda: len(results) >= before + 2)
 
         engine.kill()
         before = len(results)
         engine = served()
-        when(running)
+        wait_for(running)
         assert "status = 200" in client.job("paths").query
-        when(lambda: len(results) >= before + 5)
+        wait_for(lambda: len(results) >= before + 5)
         ended.set()
         listener.join(60)
         assert not listener.is_alive()

@@ -54,7 +54,7 @@ def service(folder: Path, port: int = 0) -> Iterator[Any]:
         yield running
 
 
-def test_what_is_pushed_is_on_disk_and_reaches_the_jobs(tmp_path: Path) -> None:
+def test_pushed_events_are_on_disk_and_reach_the_jobs(tmp_path: Path) -> None:
     with service(tmp_path) as running, connect(running.url) as client:
         assert client.streams()[0].takes_events
         assert client.push("clicks", map(event, range(300))) == 300
@@ -66,7 +66,7 @@ def test_what_is_pushed_is_on_disk_and_reaches_the_jobs(tmp_path: Path) -> None:
                 break
         with pytest.raises(ExternalError, match="LOG_TAKEN"):
             Store(tmp_path / "log" / "clicks")
-    Store(tmp_path / "log" / "clicks").close()  # the service has let go of it
+    Store(tmp_path / "log" / "clicks").close()  # the service has released it
 
 
 def test_a_body_that_is_sent_again_counts_once(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_a_body_that_is_sent_again_counts_once(tmp_path: Path) -> None:
 
         def push(sequence: int | None, body: str, producer: str | None = "web") -> dict[str, int]:
             query = {"producer": producer, "sequence": sequence}
-            said = {name: value for name, value in query.items() if value is not None}
-            answer = http.post("/streams/clicks/events", params=said, content=body, headers=LINES)
+            parameters = {name: value for name, value in query.items() if value is not None}
+            answer = http.post("/streams/clicks/events", params=parameters, content=body, headers=LINES)
             assert answer.status_code == 200, answer.text
             reply: dict[str, int] = answer.json()
             return reply
@@ -100,7 +100,7 @@ def test_a_body_that_is_sent_again_counts_once(tmp_path: Path) -> None:
         assert found == [b"a", b"b", b"c", b"last", b"x", b"y", b"y"]
 
 
-def test_an_array_is_its_events(tmp_path: Path) -> None:
+def test_a_json_array_is_pushed_as_its_events(tmp_path: Path) -> None:
     with service(tmp_path) as running, httpx.Client(base_url=running.url, timeout=20) as http:
 
         def push(body: str, **query: Any) -> httpx.Response:
@@ -119,7 +119,7 @@ def test_an_array_is_its_events(tmp_path: Path) -> None:
         assert found == [event(1), event(2) | {"word": "Füße\n"}, event(3)]
 
 
-def test_a_log_that_a_gateway_writes_is_left_to_it(tmp_path: Path) -> None:
+def test_events_for_a_log_that_a_gateway_writes_are_refused(tmp_path: Path) -> None:
     gateway = Store(tmp_path / "log" / "clicks")
     try:
         with (
@@ -132,7 +132,7 @@ def test_a_log_that_a_gateway_writes_is_left_to_it(tmp_path: Path) -> None:
         gateway.close()
 
 
-def test_many_at_once_share_groups_and_none_is_lost(tmp_path: Path) -> None:
+def test_concurrent_pushes_share_groups_and_none_is_lost(tmp_path: Path) -> None:
     writers, directory = SegmentWriters(), tmp_path / "clicks"
 
     def push(who: int) -> None:
@@ -149,12 +149,12 @@ def test_many_at_once_share_groups_and_none_is_lost(tmp_path: Path) -> None:
     found = lines_of(directory)
     assert sorted(found) == sorted(b"%d %d" % (who, n) for who in range(8) for n in range(40))
     for who in range(8):
-        mine = [line for line in found if line.startswith(b"%d " % who)]
-        assert mine == [b"%d %d" % (who, n) for n in range(40)]
+        own_lines = [line for line in found if line.startswith(b"%d " % who)]
+        assert own_lines == [b"%d %d" % (who, n) for n in range(40)]
 
 
 def main(folder: str, port: str) -> None:
-    """The service that is killed."""
+    """Run the service that is killed."""
     with service(Path(folder), int(port)):
         print("up", flush=True)
         signal.pause()

@@ -25,10 +25,10 @@ from tests.server import kit
 
 
 @contextlib.contextmanager
-def subscribed(
+def open_subscription(
     site: kit.Site, path: str = "/jobs/seen/events", **options: Any
 ) -> Iterator[Iterator[dict[str, Any]]]:
-    """The events of a subscription."""
+    """Open a subscription and yield its events."""
     with site.http.stream("GET", path, **options) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -44,7 +44,7 @@ def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
 
 
 def take(found: Iterator[dict[str, Any]], count: int) -> list[int]:
-    """The epochs of the next rows."""
+    """Return the epochs of the next results."""
     epochs: list[int] = []
     while len(epochs) < count:
         event = next(found)
@@ -57,7 +57,7 @@ def take(found: Iterator[dict[str, Any]], count: int) -> list[int]:
 def test_a_subscriber_gets_what_is_emitted_from_now_on(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
         site.epochs(3)
-        with subscribed(site) as found:
+        with open_subscription(site) as found:
             assert next(found) == {"kind": "begun", "epoch": 3, "job": "seen", "since": 4}
             site.epochs(2)
             rows = [next(found), next(found)]
@@ -69,7 +69,7 @@ def test_a_subscriber_gets_what_is_emitted_from_now_on(state: Path) -> None:
 def test_a_subscriber_gets_all_windows_that_an_epoch_closes(state: Path) -> None:
     sql = "CREATE JOB counts AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
     with kit.site(state, sql) as site:
-        with subscribed(site, "/jobs/counts/events") as found:
+        with open_subscription(site, "/jobs/counts/events") as found:
             assert next(found)["kind"] == "begun"
             for line in kit.LATER[:200]:
                 site.log.add("p0", line)
@@ -82,15 +82,15 @@ def test_a_subscriber_gets_all_windows_that_an_epoch_closes(state: Path) -> None
 
 def test_a_subscriber_that_reconnects_continues_where_it_was(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
-        with subscribed(site) as found:
+        with open_subscription(site) as found:
             site.epochs(4)
             assert take(found, 2) == [1, 2]
         site.epochs(30)
-        with subscribed(site, headers={"last-event-id": "2"}) as found:
+        with open_subscription(site, headers={"last-event-id": "2"}) as found:
             assert take(found, 32) == list(range(3, 35))
             site.epochs(2)
             assert take(found, 2) == [35, 36]
-        with subscribed(site, "/jobs/seen/events?since=10") as found:
+        with open_subscription(site, "/jobs/seen/events?since=10") as found:
             assert take(found, 27) == list(range(10, 37))
 
 
@@ -107,7 +107,7 @@ def test_a_silent_job_reports_its_position(state: Path) -> None:
     sql = f"{kit.ALL}; CREATE JOB never AS SELECT page FROM clicks WHERE status = 999"
     with (
         kit.site(state, sql, limits=Limits(heartbeat_seconds=0.05)) as site,
-        subscribed(site, "/jobs/never/events") as f,
+        open_subscription(site, "/jobs/never/events") as f,
     ):
         assert next(f)["kind"] == "begun"
         site.epochs(3)
@@ -116,7 +116,7 @@ def test_a_silent_job_reports_its_position(state: Path) -> None:
 
 
 def test_a_job_that_is_dropped_ends_its_subscriptions(state: Path) -> None:
-    with kit.site(state, kit.ALL) as site, subscribed(site) as found:
+    with kit.site(state, kit.ALL) as site, open_subscription(site) as found:
         assert next(found)["kind"] == "begun"
         site.epochs(1)
         assert take(found, 1) == [1]
@@ -124,14 +124,14 @@ def test_a_job_that_is_dropped_ends_its_subscriptions(state: Path) -> None:
         last = next(found)
         assert (last["kind"], last["reason"]) == ("dropped", "job_dropped")
         assert next(found, None) is None
-        with subscribed(site) as reconnected:
+        with open_subscription(site) as reconnected:
             next(reconnected)
             site.epochs(1)
             assert next(reconnected)["rows"][0].keys() == {"page"}
 
 
 def test_a_service_that_ends_reports_it(state: Path) -> None:
-    with kit.site(state, kit.ALL) as site, subscribed(site) as found:
+    with kit.site(state, kit.ALL) as site, open_subscription(site) as found:
         next(found)
         site.epochs(1)
         site.running.host.end()
@@ -150,21 +150,21 @@ def test_results_that_are_no_longer_retained_are_reported_and_not_skipped(
     monkeypatch.setattr(Results, "__init__", few)
     with kit.site(state, kit.ALL) as site:
         site.epochs(30)
-        kept_from = site.running.host.program.questions.retained_from
-        assert 0 < kept_from <= 21
+        first_retained = site.running.host.program.questions.retained_from
+        assert 0 < first_retained <= 21
         gone = site.http.get("/jobs/seen/events?since=2")
         assert (gone.status_code, gone.json()["condition"]) == (410, "RESULTS_GONE")
         assert site.get("/jobs/seen/results?since=2", 410)["condition"] == "RESULTS_GONE"
-        with subscribed(site, f"/jobs/seen/events?since={kept_from}") as found:
-            assert take(found, 31 - kept_from) == list(range(kept_from, 31))
+        with open_subscription(site, f"/jobs/seen/events?since={first_retained}") as found:
+            assert take(found, 31 - first_retained) == list(range(first_retained, 31))
         site.sql("CREATE JOB late AS SELECT page FROM clicks WHERE status = 999")
         site.epochs(20)
-        with subscribed(site, "/jobs/late/events?since=2") as found:
+        with open_subscription(site, "/jobs/late/events?since=2") as found:
             assert next(found)["kind"] == "begun", "it emitted nothing, so nothing is missed"
 
 
-def test_a_ring_forgets_what_is_too_old_or_too_much() -> None:
-    async def checked() -> None:
+def test_a_ring_drops_results_that_are_too_old_or_too_large() -> None:
+    async def exercise() -> None:
         ring = Ring("job", 1, 4, Limits(behind_epochs=3, behind_bytes=100))
         ring.add([(5, b"x"), (7, b"x")], 8)
         assert (ring.after_epoch, ring.last_epoch) == (4, 8)
@@ -175,12 +175,12 @@ def test_a_ring_forgets_what_is_too_old_or_too_much() -> None:
         ring.add([(12, b"x" * 1_000)], 12)
         assert (ring.after_epoch, list(ring.events)) == (11, [(12, b"x" * 1_000)])
 
-    asyncio.run(checked())
+    asyncio.run(exercise())
 
 
 @contextlib.contextmanager
 def wide_site(state: Path, limits: Limits) -> Iterator[kit.Site]:
-    """A job whose events are too large for the buffers on the way to hold many of them."""
+    """Serve a job whose results are too large for the network buffers to hold many of them."""
     log = kit.PushedLog()
     width = 200_000
     sql = f"CREATE JOB seen AS SELECT page, REPEAT('x', {width}) AS wide FROM clicks"
@@ -191,8 +191,8 @@ def wide_site(state: Path, limits: Limits) -> Iterator[kit.Site]:
             yield kit.Site(running, log, http)
 
 
-def dawdling(site: kit.Site) -> socket.socket:
-    """A subscriber that has asked and reads nothing."""
+def open_without_reading(site: kit.Site) -> socket.socket:
+    """Open a subscription that is never read."""
     host, port = site.url.removeprefix("http://").split(":")
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -201,10 +201,10 @@ def dawdling(site: kit.Site) -> socket.socket:
     return line
 
 
-def test_a_slow_subscriber_is_dropped_with_a_reason_and_slows_nobody(state: Path) -> None:
+def test_a_slow_subscriber_is_dropped_with_a_reason_and_delays_nobody(state: Path) -> None:
     limits = Limits(behind_epochs=8, patience_seconds=30)
-    with wide_site(state, limits) as site, subscribed(site) as quick:
-        line = dawdling(site)
+    with wide_site(state, limits) as site, open_subscription(site) as quick:
+        line = open_without_reading(site)
         kit.until(lambda: site.get("/status")["subscribers"] == 2)
         next(quick)
         for number in range(1, 61):
@@ -214,7 +214,7 @@ def test_a_slow_subscriber_is_dropped_with_a_reason_and_slows_nobody(state: Path
             assert take(quick, 1) == [number]
         read = b""
         line.settimeout(10)
-        while b"event: dropped" not in read[-1_000:]:  # it begins to read now
+        while b"event: dropped" not in read[-1_000:]:  # it starts to read now
             piece = line.recv(1 << 20)
             assert piece
             read = read[-1_000:] + piece
@@ -226,7 +226,7 @@ def test_a_slow_subscriber_is_dropped_with_a_reason_and_slows_nobody(state: Path
 
 def test_a_subscriber_that_never_reads_is_disconnected(state: Path) -> None:
     with wide_site(state, Limits(behind_epochs=8, patience_seconds=0.3)) as site:
-        line = dawdling(site)
+        line = open_without_reading(site)
         kit.until(lambda: site.get("/status")["subscribers"] == 1)
         site.epochs(40)
         kit.until(lambda: site.get("/status")["subscribers"] == 0)
@@ -235,7 +235,7 @@ def test_a_subscriber_that_never_reads_is_disconnected(state: Path) -> None:
 
 
 def test_two_hundred_subscribers_get_every_epoch_once(state: Path) -> None:
-    """Some of them break off in between and come back."""
+    """Some of them disconnect in between and reconnect."""
     epochs, clients = 25, 200
 
     async def one(client: httpx.AsyncClient, number: int) -> list[int]:

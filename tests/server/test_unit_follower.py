@@ -1,4 +1,4 @@
-"""What a service shows of a unit whose coordination store no longer responds."""
+"""A service that follows a unit whose coordination store no longer responds."""
 
 from __future__ import annotations
 

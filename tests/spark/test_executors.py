@@ -51,7 +51,7 @@ def test_which_masters_are_on_this_host(master: str, one: bool) -> None:
 
 
 def test_a_task_prefers_an_executor_by_its_location() -> None:
-    assert Executor("3", "10.0.0.7", 1, 0.0, 0, 0, 0).location == "executor_10.0.0.7_3"
+    assert Executor("3", "10.0.0.7", 1, 0.0, 0).location == "executor_10.0.0.7_3"
 
 
 @pytest.mark.spark

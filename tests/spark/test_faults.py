@@ -223,7 +223,7 @@ def test_an_output_left_over_from_a_removed_state_is_not_taken_for_ones_own(tmp_
 def test_rows_put_aside_are_counted_and_kept_with_their_place(tmp_path: Path) -> None:
     source = golden.lines()
     reports = run_inline(golden.build(tmp_path / "out"), tmp_path / "state", epoch_units=UNITS)
-    _, late, bad = golden.parsed(source)
+    _, late, bad = golden.parse_events(source)
     other = sum(line == "broken line" for line in golden.lines(seed=8, count=60, partitions=1)["p0"])
     assert sum(report.bad for report in reports) == bad + other
     counted = StateDirectory(tmp_path / "state").manifests.latest().counters

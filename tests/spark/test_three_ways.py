@@ -33,7 +33,7 @@ def _rows(rows: dict[str, list[str]], name: str) -> list[dict[str, object]]:
 
 
 def test_patterns_are_those_worked_out_event_by_event(straight: dict[str, list[str]]) -> None:
-    events, _, _ = golden.parsed(golden.lines())
+    events, _, _ = golden.parse_events(golden.lines())
     patterns = golden.expected_patterns(events)
     expected = Counter((event.user, pattern) for event, pattern in patterns)
     assert Counter((str(r["user"]), str(r["pattern"])) for r in _rows(straight, "patterns")) == expected
@@ -43,7 +43,7 @@ def test_patterns_are_those_worked_out_event_by_event(straight: dict[str, list[s
 
 
 def test_sums_are_those_worked_out_event_by_event(straight: dict[str, list[str]]) -> None:
-    events, _, _ = golden.parsed(golden.lines())
+    events, _, _ = golden.parse_events(golden.lines())
     windows: dict[tuple[object, str], list[float]] = defaultdict(list)
     for event in events:
         windows[golden._text(golden._floor(event.time, 30)), event.user].append(event.amount)
@@ -57,7 +57,7 @@ def test_sums_are_those_worked_out_event_by_event(straight: dict[str, list[str]]
 
 
 def test_totals_that_fall_are_ranked_as_worked_out_event_by_event(straight: dict[str, list[str]]) -> None:
-    events, _, _ = golden.parsed(golden.lines())
+    events, _, _ = golden.parse_events(golden.lines())
     # in thousandths, so that the oracle's sums are exact too
     keyed = [(e.time, e.user, round(e.amount * 1000)) for e in events]
     told = golden.expected_running_top(keyed, every=20, k=2)

@@ -1,4 +1,4 @@
-"""Queries run over lists of events without Spark, and the names around them."""
+"""Queries on lists of events, run without Spark, and the streams and jobs that they can read."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def select(text: str) -> Select:
     return statement
 
 
-def run(text: str, names: Names | Sequence[Row], **names_around: Any) -> list[Row]:
+def run(text: str, names: Names | Sequence[Row], **surroundings: Any) -> list[Row]:
     """The rows of a query, times as seconds."""
-    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **surroundings)
     stream = plan_select(select(text), scope)
     return collect_rows(stream)
 
@@ -89,9 +89,9 @@ def collect_rows(stream: ps.Stream) -> list[Row]:
     ]
 
 
-def refused(text: str, names: Names | Sequence[Row] = (), **names_around: Any) -> UserError:
-    """The error that a query is refused with."""
-    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
+def refusal(text: str, names: Names | Sequence[Row] = (), **surroundings: Any) -> UserError:
+    """The error with which a query is refused."""
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **surroundings)
     with pytest.raises(UserError) as caught:
         plan_select(select(text), scope)
     return caught.value

@@ -1,4 +1,4 @@
-"""CREATE STREAM and INTO build what the Python API would, or fail with the position of the fault."""
+"""CREATE STREAM and INTO build the objects of the Python API, or fail with the position of the error."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from penstock.sql.statements import CreateJob, CreateStream
 from tests.sql.harness import TIME, Names, run
 
 
-def made(text: str) -> ps.Stream:
+def stream_of(text: str) -> ps.Stream:
     (statement,) = parse(text)
     assert isinstance(statement, CreateStream)
     return build_stream(statement)
 
 
 def definition(text: str) -> logical.StreamDefinition:
-    node = made(text).node
+    node = stream_of(text).node
     assert isinstance(node, logical.Source)
     return node.stream
 
 
-def sinks(text: str) -> tuple[object, ...]:
+def sinks_of(text: str) -> tuple[object, ...]:
     (statement,) = parse(f"CREATE JOB a AS SELECT b FROM c INTO {text}")
     assert isinstance(statement, CreateJob)
     return build_sinks(statement.sinks)
 
 
-def test_json_with_all_types() -> None:
-    stream = made(
+def test_a_json_stream_can_have_columns_of_all_types() -> None:
+    stream = stream_of(
         """CREATE STREAM s FROM files('x/*') FORMAT json(
             a TINYINT, b SMALLINT, c INT, d BIGINT, e FLOAT, f DOUBLE, g DECIMAL(10, 2), h BOOLEAN, i STRING,
             j DATE, ts TIMESTAMP, k TIMESTAMP_NTZ, l ARRAY<BIGINT>, m STRUCT<x: INT, y: ARRAY<STRUCT<z: STRING>>>,
@@ -61,16 +61,16 @@ def test_json_with_all_types() -> None:
     }
 
 
-def test_lateness_and_idleness() -> None:
+def test_a_stream_has_a_lateness_and_an_idle_time() -> None:
     head = "CREATE STREAM s FROM files('x') FORMAT combined_log EVENT TIME time"
     plain, full = definition(head), definition(f"{head} LATENESS 5 SECONDS IDLE AFTER 1 MINUTE")
     assert (plain.lateness, plain.idle_after) == (0, 5_000_000)
     assert (full.lateness, full.idle_after, full.time) == (5_000_000, 60_000_000, "time")
 
 
-def test_files_of_csv_are_read(tmp_path: Path) -> None:
+def test_csv_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("at;n\n17.05.2015 10:00;1\n17.05.2015 10:01;2\n")
-    stream = made(
+    stream = stream_of(
         f"CREATE STREAM s FROM files('{tmp_path}/*.csv', finished => TRUE) "
         "FORMAT csv(at TIMESTAMP FORMAT '%d.%m.%Y %H:%M', n INT, separator => ';', header => TRUE) EVENT TIME at"
     )
@@ -78,12 +78,12 @@ def test_files_of_csv_are_read(tmp_path: Path) -> None:
     assert run("SELECT SUM(n) AS n FROM s WINDOWING 1 HOUR", scope) == [{"n": 3}]
 
 
-def test_made_up_logs_are_read() -> None:
-    clicks = made(
+def test_generated_logs_are_read() -> None:
+    clicks = stream_of(
         "CREATE STREAM c FROM generated(total => 500, live => FALSE, rate => 100, start_time => '2026-01-01') "
         "FORMAT combined_log(cookie => 'session') EVENT TIME time"
     )
-    calls = made(
+    calls = stream_of(
         "CREATE STREAM d FROM call_records(total => 300, live => FALSE) FORMAT call_lines EVENT TIME ts"
     )
     scope = Names({"clicks": clicks, "calls": calls})
@@ -92,11 +92,11 @@ def test_made_up_logs_are_read() -> None:
     assert sum(row["n"] for row in run("SELECT COUNT(*) AS n FROM calls WINDOWING 1 DAY", scope)) <= 300
 
 
-def test_sinks(tmp_path: Path) -> None:
-    found = sinks(
+def test_into_builds_sinks(tmp_path: Path) -> None:
+    built = sinks_of(
         f"jsonl('{tmp_path}/a'), parquet('b'), sqlite('c.db', 'd'), console(most_rows => 5), console"
     )
-    assert [type(sink) for sink in found] == [JsonLines, Parquet, Sqlite, Console, Console]
+    assert [type(sink) for sink in built] == [JsonLines, Parquet, Sqlite, Console, Console]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,11 @@ def test_sinks(tmp_path: Path) -> None:
         ("FROM files('x') FORMAT json(a INT 'iso')", "BAD_TIME_FORMAT", 40, None),
     ],
 )
-def test_bad_streams(text: str, condition: str, column: int, hint: str | None) -> None:
+def test_an_invalid_stream_is_refused_with_its_position(
+    text: str, condition: str, column: int, hint: str | None
+) -> None:
     with pytest.raises(UserError) as caught:
-        made(f"CREATE STREAM s {text}")
+        stream_of(f"CREATE STREAM s {text}")
     error = caught.value
     assert (error.condition, error.where) == (condition, f"line 1, column {column}")
     if hint is not None:
@@ -143,9 +145,9 @@ def test_bad_streams(text: str, condition: str, column: int, hint: str | None) -
         ("sqlite('x', 'sqlite_x')", "BAD_TABLE_NAME", None),
     ],
 )
-def test_bad_sinks(text: str, condition: str, hint: str | None) -> None:
+def test_an_invalid_sink_is_refused_with_its_position(text: str, condition: str, hint: str | None) -> None:
     with pytest.raises(UserError) as caught:
-        sinks(text)
+        sinks_of(text)
     assert (caught.value.condition, caught.value.where) == (condition, "line 1, column 38")
     if hint is not None:
         assert hint in (caught.value.hint or "")

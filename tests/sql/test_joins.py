@@ -1,35 +1,35 @@
-"""Joins and lookups in queries, compared with nested loops."""
+"""Joins and lookups in queries, compared with nested loops in Python."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
 
-from tests.sql.harness import TIME, Names, Row, events, refused, run
+from tests.sql.harness import TIME, Names, Row, events, refusal, run
 
 CALLS = {"ts": TIME, "src": pl.String(), "cost": pl.Int64(), "area": pl.Int32()}
 BILLS = {"ts": TIME, "src": pl.String(), "cost": pl.Int64(), "paid": pl.Boolean(), "area": pl.Int64()}
-CALLED: list[Row] = [{"ts": 10 * n, "src": f"s{n % 3}", "cost": n, "area": n % 2} for n in range(12)]
-BILLED: list[Row] = [
+CALL_ROWS: list[Row] = [{"ts": 10 * n, "src": f"s{n % 3}", "cost": n, "area": n % 2} for n in range(12)]
+BILL_ROWS: list[Row] = [
     {"ts": 7 + 15 * n, "src": None if n == 3 else f"S{n % 4}", "cost": 5, "paid": n % 2 == 0, "area": n % 2}
     for n in range(8)
 ]
 
 
 def names() -> Names:
-    return Names({"calls": events("calls", CALLED, CALLS), "bills": events("bills", BILLED, BILLS)})
+    return Names({"calls": events("calls", CALL_ROWS, CALLS), "bills": events("bills", BILL_ROWS, BILLS)})
 
 
 def pairs(before: int, after: int) -> list[tuple[Row, Row]]:
     return [
         (call, bill)
-        for call in CALLED
-        for bill in BILLED
+        for call in CALL_ROWS
+        for bill in BILL_ROWS
         if call["src"].upper() == bill["src"] and -before <= bill["ts"] - call["ts"] <= after
     ]
 
 
-def ordered(rows: list[Row]) -> list[Row]:
+def sort_rows(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: str(list(row.values())))
 
 
@@ -46,13 +46,13 @@ ON = "calls c {} JOIN bills AS b ON upper(c.src) = b.src"
         ("$far SECONDS BEFORE", (40, 0)),
     ],
 )
-def test_pairs_within_a_time(within: str, bounds: tuple[int, int]) -> None:
+def test_a_join_emits_the_pairs_within_its_bounds(within: str, bounds: tuple[int, int]) -> None:
     scope = names()
     scope.parameters = {"far": 40}
     text = (
         f"SELECT c.src, b.src AS other, c.ts AS at, b.ts AS then, b.cost + c.cost AS sum FROM {ON.format('')}"
     )
-    wanted = [
+    expected = [
         {
             "src": call["src"],
             "other": bill["src"],
@@ -62,92 +62,92 @@ def test_pairs_within_a_time(within: str, bounds: tuple[int, int]) -> None:
         }
         for call, bill in pairs(*bounds)
     ]
-    assert ordered(run(f"{text} WITHIN {within}", scope)) == ordered(wanted)
+    assert sort_rows(run(f"{text} WITHIN {within}", scope)) == sort_rows(expected)
 
 
 @pytest.mark.parametrize("how", ["LEFT", "RIGHT", "FULL OUTER"])
-def test_outer_joins_with_a_further_condition(how: str) -> None:
+def test_outer_joins_emit_unmatched_rows_with_nulls(how: str) -> None:
     on = f"{ON.format(how)} AND b.paid AND c.cost > 2 WITHIN 20 SECONDS"
     text = f"SELECT c.cost AS call, b.ts AS bill, b.src FROM {on}"
-    met = [(call, bill) for call, bill in pairs(20, 20) if bill["paid"] and call["cost"] > 2]
-    wanted = [{"call": call["cost"], "bill": bill["ts"], "src": bill["src"]} for call, bill in met]
+    matches = [(call, bill) for call, bill in pairs(20, 20) if bill["paid"] and call["cost"] > 2]
+    expected = [{"call": call["cost"], "bill": bill["ts"], "src": bill["src"]} for call, bill in matches]
     if how != "RIGHT":
-        alone = [call for call in CALLED if all(call is not one for one, _ in met)]
-        wanted += [{"call": call["cost"], "bill": None, "src": None} for call in alone]
+        calls = [call for call in CALL_ROWS if all(call is not one for one, _ in matches)]
+        expected += [{"call": call["cost"], "bill": None, "src": None} for call in calls]
     if how != "LEFT":
-        lone = [bill for bill in BILLED if all(bill is not one for _, one in met)]
-        wanted += [{"call": None, "bill": bill["ts"], "src": bill["src"]} for bill in lone]
-    assert ordered(run(text, names())) == ordered(wanted)
+        bills = [bill for bill in BILL_ROWS if all(bill is not one for _, one in matches)]
+        expected += [{"call": None, "bill": bill["ts"], "src": bill["src"]} for bill in bills]
+    assert sort_rows(run(text, names())) == sort_rows(expected)
 
 
-def test_keys_of_different_types_and_several() -> None:
+def test_a_join_has_several_keys_of_different_types() -> None:
     text = """
         SELECT c.cost, b.ts FROM calls c JOIN bills b ON b.area = c.area AND b.src = upper(c.src) AND b.paid
         WITHIN 30 SECONDS WHERE c.cost > 1
     """
-    wanted = [
+    expected = [
         {"cost": call["cost"], "ts": bill["ts"]}
         for call, bill in pairs(30, 30)
         if call["area"] == bill["area"] and bill["paid"] and call["cost"] > 1
     ]
-    assert ordered(run(text, names())) == ordered(wanted)
-    assert wanted
+    assert sort_rows(run(text, names())) == sort_rows(expected)
+    assert expected
 
 
-def test_using_makes_one_column_of_the_keys() -> None:
+def test_using_merges_the_key_columns() -> None:
     both = "SELECT * FROM calls JOIN bills USING (src, cost) WITHIN 1 SECOND"
-    scope = Names({"calls": events("calls", CALLED, CALLS), "bills": events("bills", CALLED, CALLS)})
-    assert ordered(run(both, scope)) == ordered(
-        [{**call, "ts_right": call["ts"], "area_right": call["area"]} for call in CALLED]
+    scope = Names({"calls": events("calls", CALL_ROWS, CALLS), "bills": events("bills", CALL_ROWS, CALLS)})
+    assert sort_rows(run(both, scope)) == sort_rows(
+        [{**call, "ts_right": call["ts"], "area_right": call["area"]} for call in CALL_ROWS]
     )
     text = "SELECT src, bills.src AS other FROM calls JOIN bills USING (src, cost) WITHIN 1 SECOND"
     assert all(row["src"] == row["other"] for row in run(text, scope))
 
 
-def test_a_stream_with_itself_and_without_keys() -> None:
+def test_a_stream_is_joined_with_itself_and_without_keys() -> None:
     text = "SELECT a.cost AS a, b.cost AS b FROM calls a JOIN calls b ON a.cost < b.cost WITHIN 15 SECONDS"
-    assert ordered(run(text, names())) == ordered([{"a": n, "b": n + 1} for n in range(11)])
+    assert sort_rows(run(text, names())) == sort_rows([{"a": n, "b": n + 1} for n in range(11)])
     text = "SELECT a.cost AS a, b.cost AS b FROM calls a CROSS JOIN calls b WITHIN 5 SECONDS"
-    assert ordered(run(text, names())) == ordered([{"a": n, "b": n} for n in range(12)])
+    assert sort_rows(run(text, names())) == sort_rows([{"a": n, "b": n} for n in range(12)])
     text = "SELECT a.cost a, b.cost b FROM calls a JOIN calls b ON a.src = b.src AND a.cost <> b.cost WITHIN 1 EVENTS"
-    # an event comes as the left one first, so that as the right one the last it meets is itself
+    # an event arrives as a left row first; so as a right row, the last left row it meets is itself
     steps = [{"a": n + 3, "b": n} for n in range(9)]
-    assert ordered(run(text, names())) == ordered(steps)
+    assert sort_rows(run(text, names())) == sort_rows(steps)
 
 
-def test_three_streams_and_an_aggregate() -> None:
+def test_a_join_of_three_streams_is_aggregated() -> None:
     text = """
         SELECT c.src, COUNT(*) AS n, SUM(d.cost) AS cost
         FROM calls c JOIN bills b ON upper(c.src) = b.src WITHIN 30 SECONDS
                      JOIN calls d ON c.cost = d.cost WITHIN 1 MINUTE
         GROUP BY c.src WINDOWING 1 HOUR
     """
-    met = pairs(30, 30)
-    wanted = [
+    matches = pairs(30, 30)
+    expected = [
         {
             "src": src,
-            "n": sum(call["src"] == src for call, _ in met),
-            "cost": sum(call["cost"] for call, _ in met if call["src"] == src),
+            "n": sum(call["src"] == src for call, _ in matches),
+            "cost": sum(call["cost"] for call, _ in matches if call["src"] == src),
         }
-        for src in sorted({call["src"] for call, _ in met})
+        for src in sorted({call["src"] for call, _ in matches})
     ]
-    assert run(text, names()) == wanted
+    assert run(text, names()) == expected
 
 
 def latest(key: str, at: int) -> Row | None:
-    found = [bill for bill in BILLED if bill["src"] == key and bill["ts"] <= at]
-    return found[-1] if found else None
+    bills = [bill for bill in BILL_ROWS if bill["src"] == key and bill["ts"] <= at]
+    return bills[-1] if bills else None
 
 
-def test_the_latest_row() -> None:
+def test_a_join_with_latest_looks_up_the_last_row() -> None:
     text = "SELECT c.cost, b.ts AS bill FROM calls c {} JOIN LATEST(bills) b ON upper(c.src) = b.src"
-    found = [(call, latest(call["src"].upper(), call["ts"])) for call in CALLED]
-    outer = [{"cost": call["cost"], "bill": bill and bill["ts"]} for call, bill in found]
-    assert ordered(run(text.format("LEFT"), names())) == ordered(outer)
+    lookups = [(call, latest(call["src"].upper(), call["ts"])) for call in CALL_ROWS]
+    outer = [{"cost": call["cost"], "bill": bill and bill["ts"]} for call, bill in lookups]
+    assert sort_rows(run(text.format("LEFT"), names())) == sort_rows(outer)
     inner = [row for row in outer if row["bill"] is not None]
-    assert ordered(run(text.format(""), names())) == ordered(inner)
-    paid = [{"cost": call["cost"], "bill": bill["ts"]} for call, bill in found if bill and bill["paid"]]
-    assert ordered(run(text.format("") + " AND b.paid", names())) == ordered(paid)
+    assert sort_rows(run(text.format(""), names())) == sort_rows(inner)
+    paid = [{"cost": call["cost"], "bill": bill["ts"]} for call, bill in lookups if bill and bill["paid"]]
+    assert sort_rows(run(text.format("") + " AND b.paid", names())) == sort_rows(paid)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_the_latest_row() -> None:
         ),
     ],
 )
-def test_what_is_refused(text: str, condition: str, where: str | None) -> None:
-    error = refused(text, names())
+def test_an_invalid_join_is_refused_with_its_position(text: str, condition: str, where: str | None) -> None:
+    error = refusal(text, names())
     assert error.condition == condition
     assert (error.where or "").startswith("line 1, column ")
     assert where in (None, error.where)

@@ -1,4 +1,4 @@
-"""The query of the paper, exactly as it was printed, over lines such as it shows."""
+"""The query of the paper, exactly as printed, on lines like the one it shows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lines() -> list[dict[str, object]]:
     return [line(n % 180, n * 7 % 23, n * 13 % 11, stores[n * 5 % 3 == 0]) for n in range(600)]
 
 
-def test_the_query_of_the_paper_as_printed(tmp_path: Path) -> None:
+def test_the_query_of_the_paper_runs_as_printed(tmp_path: Path) -> None:
     history = sorted(lines(), key=lambda row: str(row["created_at"]))
     (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in history))
     (statement,) = parse(STREAM.format(folder=tmp_path))
@@ -56,15 +56,15 @@ def test_the_query_of_the_paper_as_printed(tmp_path: Path) -> None:
             time = str(row["created_at"])
             second = int(time[14:16]) * 60 + int(time[17:19])
             windows[second // 30][str(row["product"])] += int(str(row["clicks_count"]))
-    wanted = []
+    expected = []
     for _, totals in sorted(windows.items()):
         best = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:10]
-        wanted += [{"product": product, "sum(clicks_count)": total} for product, total in best]
-    assert rows == wanted
+        expected += [{"product": product, "sum(clicks_count)": total} for product, total in best]
+    assert rows == expected
     assert len(rows) == 60
 
 
-def test_a_line_of_the_paper_and_its_nested_fields(tmp_path: Path) -> None:
+def test_a_line_of_the_paper_is_read_with_its_nested_fields(tmp_path: Path) -> None:
     printed = (
         '{"created_at":"23:48:22 +0000 2013","id":299665941824950273,"product":"Angry Birds Season",'
         '"clicks_count":2,"buys_count":0,"store":"video_games",'
@@ -80,10 +80,10 @@ def test_a_line_of_the_paper_and_its_nested_fields(tmp_path: Path) -> None:
     ]
 
 
-def test_all_streams_are_united_by_what_they_have_in_common() -> None:
+def test_from_all_streams_reads_their_common_columns() -> None:
     from penstock.testing import ListLog
 
-    def made(name: str, extra: str) -> ps.Stream:
+    def build_stream_with(name: str, extra: str) -> ps.Stream:
         schema = {
             "ts": ps.Datetime("us", "UTC"),
             "product": ps.String,
@@ -96,7 +96,7 @@ def test_all_streams_are_united_by_what_they_have_in_common() -> None:
         log = ListLog([json.dumps(row) for row in rows])
         return ps.stream(name, log, ps.json_lines({**schema, extra: ps.Int64}, times={"ts": "s"}), time="ts")
 
-    scope = Names({"clicks": made("clicks", "a"), "taps": made("taps", "b")})
+    scope = Names({"clicks": build_stream_with("clicks", "a"), "taps": build_stream_with("taps", "b")})
     assert run(QUERY, scope) == [
         {"product": "p0", "sum(clicks_count)": 10},
         {"product": "p1", "sum(clicks_count)": 10},

@@ -1,4 +1,4 @@
-"""Each statement as data, with its own slice of the text; each bad text with its position."""
+"""Statements are parsed to data with their own part of the text; an invalid text is refused with its position."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.sql.statements import (
 )
 
 
-def one(text: str) -> object:
+def parse_one(text: str) -> object:
     (statement,) = parse(text)
     return statement
 
@@ -35,7 +35,7 @@ def test_create_stream() -> None:
         "  FORMAT json(ts TIMESTAMP 's', user STRUCT<id: BIGINT, tags: ARRAY<STRING>>, n BIGINT)\n"
         "  EVENT TIME ts LATENESS 5 SECONDS IDLE AFTER '1m 30s'"
     )
-    assert one(f"{text} ;") == CreateStream(
+    assert parse_one(f"{text} ;") == CreateStream(
         "clicks",
         Call("files", ("logs/*.log",), {"finished": True}, (1, 27)),
         Call(
@@ -51,11 +51,16 @@ def test_create_stream() -> None:
     )
 
 
-def test_create_stream_with_little() -> None:
-    made = one("create stream calls from call_records(rate => 5.5, total => -1) format call_lines")
-    assert isinstance(made, CreateStream)
-    assert made.log.options == {"rate": 5.5, "total": -1}
-    assert (made.format.name, made.time, made.lateness, made.idle_after) == ("call_lines", None, None, None)
+def test_create_stream_without_options() -> None:
+    statement = parse_one("create stream calls from call_records(rate => 5.5, total => -1) format call_lines")
+    assert isinstance(statement, CreateStream)
+    assert statement.log.options == {"rate": 5.5, "total": -1}
+    assert (statement.format.name, statement.time, statement.lateness, statement.idle_after) == (
+        "call_lines",
+        None,
+        None,
+        None,
+    )
 
 
 def test_create_job() -> None:
@@ -63,23 +68,23 @@ def test_create_job() -> None:
         "CREATE JOB hot AS WITH a AS (SELECT b FROM c) SELECT b FROM a -- so far\n"
         "INTO jsonl('out/hot'), sqlite('x.db', 't') WITH ($least = -2, $store = 'books', $on = FALSE, $x = NULL)"
     )
-    made = one(text)
-    assert isinstance(made, CreateJob)
-    assert made.name == "hot"
-    assert made.select.text == "WITH a AS (SELECT b FROM c) SELECT b FROM a"
-    assert [(sink.name, sink.arguments) for sink in made.sinks] == [
+    statement = parse_one(text)
+    assert isinstance(statement, CreateJob)
+    assert statement.name == "hot"
+    assert statement.select.text == "WITH a AS (SELECT b FROM c) SELECT b FROM a"
+    assert [(sink.name, sink.arguments) for sink in statement.sinks] == [
         ("jsonl", ("out/hot",)),
         ("sqlite", ("x.db", "t")),
     ]
-    assert made.parameters == {"least": -2, "store": "books", "on": False, "x": None}
-    assert made.text == text
+    assert statement.parameters == {"least": -2, "store": "books", "on": False, "x": None}
+    assert statement.text == text
 
 
 def test_create_job_without_sinks() -> None:
-    made = one("CREATE JOB `select` AS SELECT b FROM c WITH ($n = 1)")
-    assert isinstance(made, CreateJob)
-    assert (made.name, made.sinks, made.parameters) == ("select", (), {"n": 1})
-    assert made.select.text == "SELECT b FROM c"
+    statement = parse_one("CREATE JOB `select` AS SELECT b FROM c WITH ($n = 1)")
+    assert isinstance(statement, CreateJob)
+    assert (statement.name, statement.sinks, statement.parameters) == ("select", (), {"n": 1})
+    assert statement.select.text == "SELECT b FROM c"
 
 
 @pytest.mark.parametrize(
@@ -92,11 +97,11 @@ def test_create_job_without_sinks() -> None:
         "CREATE JOB x AS SELECT a FROM b WINDOWING 30 SECONDS WITH ($n = 1)\n  RECOVERY gap",
     ],
 )
-def test_what_a_job_may_lose(text: str) -> None:
-    made = one(text)
-    assert isinstance(made, CreateJob)
-    assert made.recovery is Semantics.gap
-    assert made.select.text == "SELECT a FROM b WINDOWING 30 SECONDS"
+def test_create_job_with_recovery(text: str) -> None:
+    statement = parse_one(text)
+    assert isinstance(statement, CreateJob)
+    assert statement.recovery is Semantics.gap
+    assert statement.select.text == "SELECT a FROM b WINDOWING 30 SECONDS"
 
 
 @pytest.mark.parametrize(
@@ -111,41 +116,41 @@ def test_what_a_job_may_lose(text: str) -> None:
     ],
 )
 def test_a_column_may_be_called_recovery(query: str) -> None:
-    made = one(f"CREATE JOB recovery AS {query}")
-    assert isinstance(made, CreateJob)
-    assert (made.recovery, made.select.text) == (None, query)
+    statement = parse_one(f"CREATE JOB recovery AS {query}")
+    assert isinstance(statement, CreateJob)
+    assert (statement.recovery, statement.select.text) == (None, query)
 
 
-def test_alter_what_a_job_may_lose() -> None:
+def test_alter_the_recovery_of_a_job() -> None:
     text = "ALTER JOB hot SET RECOVERY Rollback"
-    assert one(text) == SetRecovery("hot", Semantics.rollback, text)
-    assert one("ALTER JOB hot SET RECOVERY DEFAULT").recovery is None  # type: ignore[attr-defined]
+    assert parse_one(text) == SetRecovery("hot", Semantics.rollback, text)
+    assert parse_one("ALTER JOB hot SET RECOVERY DEFAULT").recovery is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_alter_job(rebuild: bool) -> None:
     tail = " REBUILD" if rebuild else ""
-    whole = one(f"ALTER JOB hot AS SELECT a FROM b{tail}")
+    whole = parse_one(f"ALTER JOB hot AS SELECT a FROM b{tail}")
     assert isinstance(whole, AlterJob)
     assert whole.select is not None
     assert whole.select.text == "SELECT a FROM b"
     parts = [
-        one(f"ALTER JOB hot SET WHERE a > 5 AND b == `x'{tail}"),
-        one(f"ALTER JOB hot SET LIMIT 7{tail}"),
-        one(f"ALTER JOB hot SET $p = 1, $q = 'z'{tail}"),
+        parse_one(f"ALTER JOB hot SET WHERE a > 5 AND b == `x'{tail}"),
+        parse_one(f"ALTER JOB hot SET LIMIT 7{tail}"),
+        parse_one(f"ALTER JOB hot SET $p = 1, $q = 'z'{tail}"),
     ]
     assert all(isinstance(part, AlterJob) and part.rebuild is rebuild for part in [whole, *parts])
     parsed = [(p.where, p.limit, p.parameters) for p in parts if isinstance(p, AlterJob)]
     assert parsed == [("a > 5 AND b == `x'", None, {}), (None, 7, {}), (None, None, {"p": 1, "q": "z"})]
 
 
-def test_the_short_statements() -> None:
+def test_statements_without_a_query() -> None:
     text = """
         PAUSE JOB hot; resume hot; FLUSH hot; EMPTY JOB hot; DROP hot; DROP JOB hot;
         DROP STREAM clicks; SHOW JOBS; SHOW STREAMS; /* two ways */ EXPLAIN JOB hot; EXPLAIN SELECT a FROM b;;
     """
-    made = parse(text)
-    assert [(one.verb, one.name) for one in made if isinstance(one, Change)] == [
+    statements = parse(text)
+    assert [(one.verb, one.name) for one in statements if isinstance(one, Change)] == [
         ("pause", "hot"),
         ("resume", "hot"),
         ("flush", "hot"),
@@ -153,25 +158,25 @@ def test_the_short_statements() -> None:
         ("drop", "hot"),
         ("drop", "hot"),
     ]
-    assert made[6:9] == (
+    assert statements[6:9] == (
         DropStream("clicks", "DROP STREAM clicks"),
         Show("jobs", "SHOW JOBS"),
         Show("streams", "SHOW STREAMS"),
     )
-    assert made[9] == Explain("hot", "EXPLAIN JOB hot")
-    last = made[10]
+    assert statements[9] == Explain("hot", "EXPLAIN JOB hot")
+    last = statements[10]
     assert isinstance(last, Explain)
     assert isinstance(last.what, Select)
     assert last.what.text == "SELECT a FROM b"
 
 
-def test_a_text_of_nothing_has_no_statements() -> None:
+def test_a_text_of_comments_has_no_statements() -> None:
     assert parse(" ;; -- nothing\n /* at all */ ;") == ()
 
 
-def test_semicolons_in_texts_and_comments_separate_nothing() -> None:
-    made = parse("SELECT ';' AS a FROM b -- ; no\n WHERE c = 'it''s; so'; SHOW JOBS")
-    assert [statement.text for statement in made] == [
+def test_semicolons_in_literals_and_comments_separate_no_statements() -> None:
+    statements = parse("SELECT ';' AS a FROM b -- ; no\n WHERE c = 'it''s; so'; SHOW JOBS")
+    assert [statement.text for statement in statements] == [
         "SELECT ';' AS a FROM b -- ; no\n WHERE c = 'it''s; so'",
         "SHOW JOBS",
     ]
@@ -209,7 +214,9 @@ def test_semicolons_in_texts_and_comments_separate_nothing() -> None:
         ("DROP TABLE x", "line 1, column 6", "word of the language"),
     ],
 )
-def test_what_is_wrong_and_where(text: str, where: str, hint: str) -> None:
+def test_an_invalid_statement_is_refused_with_its_position_and_a_hint(
+    text: str, where: str, hint: str
+) -> None:
     with pytest.raises(UserError) as caught:
         parse(text)
     error = caught.value
@@ -222,7 +229,7 @@ def test_what_is_wrong_and_where(text: str, where: str, hint: str) -> None:
     assert caret.strip() == "^"
 
 
-def test_the_caret_is_under_the_place_in_a_long_line() -> None:
+def test_the_caret_is_under_the_position_in_a_long_line() -> None:
     with pytest.raises(UserError) as caught:
         parse(f"SELECT {'a, ' * 500} a b c FROM d")
     assert caught.value.detail is not None
@@ -243,7 +250,7 @@ def test_the_caret_is_under_the_place_in_a_long_line() -> None:
         "ALTER JOB x SET WHERE " + "NOT " * 5000 + "a",
     ],
 )
-def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
+def test_a_query_that_is_nested_too_deeply_is_refused(text: str) -> None:
     with pytest.raises(UserError) as caught:
         parse(text)
     assert caught.value.condition == "QUERY_TOO_DEEP"
@@ -260,7 +267,7 @@ def test_a_text_that_is_too_long_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "limit", "wanted"),
+    ("text", "where", "limit", "expected"),
     [
         ("SELECT a FROM b", "c = 1", None, "SELECT a FROM b WHERE c = 1"),
         ("SELECT a FROM b WHERE x LIMIT 3", None, 5, "SELECT a FROM b WHERE x LIMIT 5"),
@@ -279,19 +286,19 @@ def test_a_text_that_is_too_long_is_refused_at_once() -> None:
         ("SELECT a FROM b", None, None, "SELECT a FROM b"),
     ],
 )
-def test_a_query_with_another_filter_or_limit(
-    text: str, where: str | None, limit: int | None, wanted: str
+def test_replacing_the_filter_or_limit_of_a_query(
+    text: str, where: str | None, limit: int | None, expected: str
 ) -> None:
-    query = one(text)
+    query = parse_one(text)
     assert isinstance(query, Select)
-    made = replace_clauses(query, where, limit)
-    assert made.text == wanted
-    assert replace_clauses(made, where, limit) == made
-    assert one(made.text) == made
+    changed = replace_clauses(query, where, limit)
+    assert changed.text == expected
+    assert replace_clauses(changed, where, limit) == changed
+    assert parse_one(changed.text) == changed
 
 
 def test_a_union_has_no_filter_to_change() -> None:
-    query = one("SELECT a FROM b UNION ALL SELECT c FROM d")
+    query = parse_one("SELECT a FROM b UNION ALL SELECT c FROM d")
     assert isinstance(query, Select)
     with pytest.raises(UserError) as caught:
         replace_clauses(query, "a = 1", None)
@@ -300,12 +307,12 @@ def test_a_union_has_no_filter_to_change() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="SELECT FROMWHR'`\"();,*$=<>-/\\\n\tab1.é", max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     assert condition_of(text) in (None, "BAD_SQL", "QUERY_TOO_DEEP")
 
 
 def condition_of(text: str) -> str | None:
-    """What a text is refused with; None if it is read."""
+    """The condition with which a text is refused; None if it is parsed."""
     try:
         parse(text)
     except UserError as error:
@@ -318,5 +325,5 @@ WORDS = "SELECT FROM WHERE GROUP BY ORDER LIMIT JOIN ON WITHIN WINDOWING SECONDS
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=14))
-def test_any_words_are_read_or_refused(words: list[str]) -> None:
+def test_any_words_are_parsed_or_refused(words: list[str]) -> None:
     assert condition_of("SELECT " + " ".join(words)) in (None, "BAD_SQL")

@@ -1,4 +1,4 @@
-"""The rows of queries, compared with the same computed in plain Python."""
+"""The rows of queries, compared with rows computed in plain Python."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def history() -> list[Row]:
 
 def windows(rows: Iterable[Row], size: int, *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     """Rows by window and keys, in the order of windows and then of keys."""
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        found[(row["ts"] // size * size, *(row[key] for key in keys))].append(row)
-    return dict(sorted(found.items(), key=lambda one: tuple((part is None, part) for part in one[0])))
+        groups[(row["ts"] // size * size, *(row[key] for key in keys))].append(row)
+    return dict(sorted(groups.items(), key=lambda one: tuple((part is None, part) for part in one[0])))
 
 
-def test_expressions_names_and_nested_fields() -> None:
+def test_select_computes_expressions_and_nested_fields() -> None:
     rows = run(
         """
         SELECT product AS p, price * 2 + 1 AS twice, user.name, clicks.user.id AS who, tags[1] AS tag,
@@ -56,7 +56,7 @@ def test_expressions_names_and_nested_fields() -> None:
         history(),
         parameters={"n": 5},
     )
-    wanted = [
+    expected = [
         {
             "p": row["product"],
             "twice": row["price"] * 2 + 1,
@@ -77,11 +77,11 @@ def test_expressions_names_and_nested_fields() -> None:
         }
         for row in history()
     ]
-    assert rows == wanted
+    assert rows == expected
 
 
 @pytest.mark.parametrize(
-    ("condition", "holds"),
+    ("condition", "is_true"),
     [
         ("store = 'books'", lambda row: row["store"] == "books"),
         ("store <> 'books'", lambda row: row["store"] not in (None, "books")),
@@ -125,23 +125,25 @@ def test_expressions_names_and_nested_fields() -> None:
         ("NULL", lambda row: False),
     ],
 )
-def test_conditions(condition: str, holds: Callable[[Row], bool]) -> None:
-    found = run(f"SELECT small FROM clicks WHERE {condition}", history())
-    assert [row["small"] for row in found] == [row["small"] for row in history() if holds(row)]
+def test_where_keeps_the_rows_for_which_a_condition_is_true(
+    condition: str, is_true: Callable[[Row], bool]
+) -> None:
+    rows = run(f"SELECT small FROM clicks WHERE {condition}", history())
+    assert [row["small"] for row in rows] == [row["small"] for row in history() if is_true(row)]
 
 
-def test_every_condition_is_a_filter_of_its_own_in_order() -> None:
+def test_each_condition_of_a_conjunction_is_a_filter_in_order() -> None:
     scope = Names({"clicks": events("clicks", [])})
     text = "SELECT * FROM clicks WHERE small = 1 AND (price = 2 AND clicks_count = 3) AND (small = 4 OR small = 5)"
     node = plan_select(select(text), scope).node
-    found = []
+    columns = []
     while isinstance(node, logical.Filter):
-        found.append(sorted(set(node.predicate.meta.root_names())))
+        columns.append(sorted(set(node.predicate.meta.root_names())))
         node = node.input
-    assert found[::-1] == [["small"], ["price"], ["clicks_count"], ["small"]]
+    assert columns[::-1] == [["small"], ["price"], ["clicks_count"], ["small"]]
 
 
-def test_aggregates_in_windows() -> None:
+def test_all_aggregates_of_a_window() -> None:
     rows = run(
         """
         SELECT window_start AS since, product, COUNT(*) AS n, COUNT(clicks_count) AS some, COUNT(1) AS ones,
@@ -156,16 +158,16 @@ def test_aggregates_in_windows() -> None:
         """,
         history(),
     )
-    wanted = []
+    expected = []
     for (start, product), group in windows(history(), 20, "product").items():
         prices, small = [row["price"] for row in group], sorted(row["small"] for row in group)
         counted = [row["clicks_count"] for row in group if row["clicks_count"] is not None]
         stores = [row["store"] for row in group if row["store"] is not None]
         mean = sum(prices) / len(prices)
         squares = sum((price - mean) ** 2 for price in prices)
-        place = (len(small) - 1) / 4
-        low, part = small[int(place)], place - int(place)
-        wanted.append(
+        position = (len(small) - 1) / 4
+        low, part = small[int(position)], position - int(position)
+        expected.append(
             {
                 "since": start,
                 "product": product,
@@ -185,7 +187,7 @@ def test_aggregates_in_windows() -> None:
                 "var": squares / (len(prices) - 1),
                 "var_pop": squares / len(prices),
                 "mid": (small[(len(small) - 1) // 2] + small[len(small) // 2]) / 2,
-                "quarter": low + part * (small[min(int(place) + 1, len(small) - 1)] - low),
+                "quarter": low + part * (small[min(int(position) + 1, len(small) - 1)] - low),
                 "about": len(set(stores)),
                 "list": stores,
                 "set": sorted(set(stores)),
@@ -197,19 +199,19 @@ def test_aggregates_in_windows() -> None:
             }
         )
     assert [{**row, **dict.fromkeys(FLOATS, 0)} for row in rows] == [
-        {**row, **dict.fromkeys(FLOATS, 0)} for row in wanted
+        {**row, **dict.fromkeys(FLOATS, 0)} for row in expected
     ]
     for name in FLOATS:
-        assert [row[name] for row in rows] == pytest.approx([row[name] for row in wanted])
+        assert [row[name] for row in rows] == pytest.approx([row[name] for row in expected])
 
 
 FLOATS = ("dev", "dev_pop", "var", "var_pop", "mean", "avg", "quarter")
 
 
-def test_nothing_but_nulls_sums_to_null_and_counts_zero() -> None:
+def test_nulls_alone_sum_to_null_and_count_zero() -> None:
     rows = [{"ts": 1, "product": "a"}, {"ts": 2, "product": "b", "clicks_count": 0}]
-    asked = "SELECT product, SUM(clicks_count) s, COUNT(clicks_count) c, MAX(clicks_count) m FROM clicks"
-    assert run(f"{asked} GROUP BY product WINDOWING 1 MINUTE", rows) == [
+    query = "SELECT product, SUM(clicks_count) s, COUNT(clicks_count) c, MAX(clicks_count) m FROM clicks"
+    assert run(f"{query} GROUP BY product WINDOWING 1 MINUTE", rows) == [
         {"product": "a", "s": None, "c": 0, "m": None},
         {"product": "b", "s": 0, "c": 1, "m": 0},
     ]
@@ -232,75 +234,75 @@ def test_nothing_but_nulls_sums_to_null_and_counts_zero() -> None:
         "SELECT p, n FROM (SELECT upper(product) AS p, COUNT(*) AS n FROM clicks GROUP BY p WINDOWING 30 SECONDS) q",
     ],
 )
-def test_ways_to_say_keys_and_windows(text: str) -> None:
-    wanted = [
+def test_keys_and_windows_can_be_written_in_several_ways(text: str) -> None:
+    expected = [
         {"p": product.upper(), "n": len(group)}
         for (_, product), group in windows(history(), 30, "product").items()
     ]
-    assert run(text, history(), parameters={"s": 30}) == wanted
+    assert run(text, history(), parameters={"s": 30}) == expected
 
 
-def test_sliding_windows_and_their_ends() -> None:
+def test_hopping_windows_and_their_bounds() -> None:
     text = (
         "SELECT COUNT(*) AS n, window_start, window_end, window_end - INTERVAL 1 SECOND AS before "
         "FROM clicks WINDOWING 60 SECONDS EVERY 20 SECONDS"
     )
-    wanted = []
+    expected = []
     for start in range(60, 160, 20):
         n = sum(start <= row["ts"] < start + 60 for row in history())
-        wanted.append({"n": n, "window_start": start, "window_end": start + 60, "before": start + 59})
-    assert run(text, history()) == wanted
+        expected.append({"n": n, "window_start": start, "window_end": start + 60, "before": start + 59})
+    assert run(text, history()) == expected
     hop = "SELECT COUNT(*) n, hop_start(ts) a, HOP_END() b FROM HOP(clicks, ts, INTERVAL 20 SECONDS, INTERVAL 1 MINUTE)"
-    assert [list(row.values()) for row in run(hop, history())] == [list(row.values())[:3] for row in wanted]
+    assert [list(row.values()) for row in run(hop, history())] == [list(row.values())[:3] for row in expected]
 
 
-def test_sessions_and_windows_of_events() -> None:
+def test_session_windows_and_windows_of_events() -> None:
     times = [1, 2, 3, 50, 51, 200]
     rows = [{"ts": at, "product": "a", "small": n} for n, at in enumerate(times)]
     session = "SELECT product, COUNT(*) n, window_start s, window_end e FROM clicks GROUP BY product"
-    wanted = [(3, 1, 33), (2, 50, 81), (1, 200, 230)]
+    expected = [(3, 1, 33), (2, 50, 81), (1, 200, 230)]
     for text in (f"{session} WINDOWING SESSION 30 SECONDS", f"{session}, SESSION(ts, INTERVAL 30 SECONDS)"):
-        assert [(row["n"], row["s"], row["e"]) for row in run(text, rows)] == wanted
+        assert [(row["n"], row["s"], row["e"]) for row in run(text, rows)] == expected
     counted = "SELECT SUM(small) AS s FROM clicks WINDOWING 3 EVENTS"
     assert run(counted, rows) == [{"s": 3}, {"s": 12}]
     assert run(f"{counted} EVERY 1 EVENTS", rows) == [{"s": 3}, {"s": 6}, {"s": 9}, {"s": 12}]
 
 
-def test_the_best_of_every_window() -> None:
-    wanted = []
+def test_order_by_and_limit_rank_the_rows_of_every_window() -> None:
+    groups = []
     for start in (90, 120, 150):
         group = [
             (product, len(rows), sum(row["price"] for row in rows))
             for (at, product), rows in windows(history(), 30, "product").items()
             if at == start
         ]
-        wanted.append(group)
+        groups.append(group)
     text = "SELECT product FROM clicks GROUP BY product {} WINDOWING 30 SECONDS"
 
     def top_products(clauses: str) -> list[str]:
         return [row["product"] for row in run(text.format(clauses), history())]
 
     def best(key: Callable[[tuple[str, int, float]], Any], k: int) -> list[str]:
-        return [one[0] for group in wanted for one in sorted(group, key=key)[:k]]
+        return [one[0] for group in groups for one in sorted(group, key=key)[:k]]
 
     assert top_products("ORDER BY SUM(price) DESC LIMIT 2") == best(lambda one: -one[2], 2)
     assert top_products("SORT BY SUM(price) LIMIT 1") == best(lambda one: one[2], 1)
     assert top_products("ORDER BY COUNT(*) DESC, product LIMIT 3") == best(lambda one: (-one[1], one[0]), 3)
     assert top_products("ORDER BY AVG(price) - 1 DESC") == best(lambda one: -one[2] / one[1], 9)
     assert top_products("HAVING COUNT(*) > 7 ORDER BY 1") == [
-        one[0] for group in wanted for one in group if one[1] > 7
+        one[0] for group in groups for one in group if one[1] > 7
     ]
-    assert top_products("ORDER BY product DESC LIMIT 1") == [max(one[0] for one in group) for group in wanted]
+    assert top_products("ORDER BY product DESC LIMIT 1") == [max(one[0] for one in group) for group in groups]
     assert top_products("LIMIT 2") == best(lambda one: one[0], 2)
 
 
-def test_ties_are_ordered_by_the_keys_that_are_named() -> None:
+def test_ties_of_a_ranking_are_ordered_by_the_keys_in_order_by() -> None:
     rows = [{"ts": 1, "product": product, "store": store} for product, store in ("ab", "ba", "aa", "bb")]
     text = "SELECT product, store FROM clicks GROUP BY product, store ORDER BY COUNT(*), store WINDOWING 1 MINUTE"
     assert [row["product"] + row["store"] for row in run(text, rows)] == ["aa", "ba", "ab", "bb"]
 
 
-def test_numbers_of_any_size() -> None:
+def test_literals_can_have_any_size() -> None:
     huge = "9" * 5000
     text = f"SELECT {huge} AS huge, round(price, -400) AS zero, -{huge} < price AS less, $n AS n FROM clicks"
     (job,) = parse(f"CREATE JOB x AS SELECT a FROM b WITH ($n = {huge})")
@@ -309,7 +311,7 @@ def test_numbers_of_any_size() -> None:
     assert rows == [{"huge": math.inf, "zero": 0.0, "less": True, "n": math.inf}]
 
 
-def test_totals_since_the_beginning() -> None:
+def test_an_aggregate_without_window_emits_running_totals() -> None:
     rows = [{"ts": 1, "product": "a"}, {"ts": 1, "product": "b"}, {"ts": 3, "product": "a"}]
     assert run("SELECT product, COUNT(*) AS n FROM clicks GROUP BY product", rows) == [
         {"product": "a", "n": 1},
@@ -324,20 +326,20 @@ def test_totals_since_the_beginning() -> None:
     assert run(top, rows) == [{"product": "a", "n": 1}, {"product": "a", "n": 2}]
 
 
-def test_distinct_rows_of_a_window() -> None:
+def test_distinct_emits_each_row_once_in_a_window() -> None:
     for text in (
         "SELECT DISTINCT store, product FROM clicks WINDOWING 30 SECONDS",
         "SELECT DISTINCT store, product FROM clicks GROUP BY product, store WINDOWING 30 SECONDS",
     ):
         found = [(row["store"], row["product"]) for row in run(text, history())]
-        wanted = [key[1:] for key in windows(history(), 30, "store", "product")]
-        assert sorted(map(str, found)) == sorted(map(str, wanted))
+        expected = [key[1:] for key in windows(history(), 30, "store", "product")]
+        assert sorted(map(str, found)) == sorted(map(str, expected))
     assert run("SELECT DISTINCT * FROM (SELECT product FROM clicks) x WINDOWING 1 DAY", history()) == [
         {"product": f"p{n}"} for n in range(4)
     ]
 
 
-def test_unions_go_by_place_and_widen_numbers() -> None:
+def test_union_all_matches_columns_by_position_and_widens_numbers() -> None:
     text = """
         SELECT product AS what, small AS n FROM clicks WHERE small < 2
         UNION ALL SELECT store, clicks_count FROM clicks WHERE small = 4
@@ -353,22 +355,22 @@ def test_unions_go_by_place_and_widen_numbers() -> None:
     ]
 
 
-def test_queries_over_queries() -> None:
+def test_a_query_reads_the_results_of_queries() -> None:
     text = """
         WITH counts AS (SELECT product, COUNT(*) AS n FROM clicks GROUP BY product WINDOWING 10 SECONDS),
              busy AS (SELECT * FROM counts WHERE n >= 3)
         SELECT product, COUNT(*) AS windows, MAX(n) AS most FROM busy GROUP BY product WINDOWING 1 HOUR
     """
     groups = windows(history(), 10, "product")
-    found = run(text, history())
-    for row in found:
+    rows = run(text, history())
+    for row in rows:
         sizes = [len(group) for (_, product), group in groups.items() if product == row["product"]]
         assert row["windows"] == sum(size >= 3 for size in sizes)
         assert row["most"] == max(sizes)
-    assert [row["product"] for row in found] == sorted({product for _, product in groups})
+    assert [row["product"] for row in rows] == sorted({product for _, product in groups})
 
 
-def test_the_users_own_functions() -> None:
+def test_a_query_calls_user_functions() -> None:
     rows = run(
         "SELECT twice(small) AS t FROM clicks WHERE small < 3",
         history(),
@@ -377,7 +379,7 @@ def test_the_users_own_functions() -> None:
     assert rows == [{"t": 0}, {"t": 2}, {"t": 4}]
 
 
-def test_columns_that_look_like_a_windows() -> None:
+def test_columns_of_a_job_may_have_the_names_of_window_bounds() -> None:
     counts = plan_select(
         select(
             "SELECT window_start, product, COUNT(*) AS n FROM clicks GROUP BY product WINDOWING 10 SECONDS"
@@ -391,7 +393,7 @@ def test_columns_that_look_like_a_windows() -> None:
     assert run(text, scope) == [{"at": 0, "n": 60}]
 
 
-def test_names_that_penstock_uses_itself_may_be_columns() -> None:
+def test_columns_may_have_names_that_penstock_uses_internally() -> None:
     rows = run(
         "SELECT small AS rank, COUNT(*) AS count FROM clicks GROUP BY rank ORDER BY rank LIMIT 2"
         " WINDOWING 1 HOUR",

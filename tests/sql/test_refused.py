@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import UserError
-from tests.sql.harness import Names, events, refused
+from tests.sql.harness import Names, events, refusal
 
 COUNT = "SELECT product, COUNT(*) AS n FROM clicks GROUP BY product"
 
@@ -112,8 +112,10 @@ COUNT = "SELECT product, COUNT(*) AS n FROM clicks GROUP BY product"
         ("SELECT COUNT(*) FROM clicks GROUP BY user WINDOWING 5 SECONDS", "BAD_KEY_TYPE", None, None),
     ],
 )
-def test_refused(text: str, condition: str, where: tuple[int, int] | None, hint: str | None) -> None:
-    error = refused(text, parameters={"missing": 1})
+def test_an_invalid_query_is_refused_with_its_position_and_a_hint(
+    text: str, condition: str, where: tuple[int, int] | None, hint: str | None
+) -> None:
+    error = refusal(text, parameters={"missing": 1})
     assert error.condition == condition
     assert (error.where or "").startswith("line "), error
     if where is not None:
@@ -122,32 +124,32 @@ def test_refused(text: str, condition: str, where: tuple[int, int] | None, hint:
         assert hint in (error.hint or ""), error
 
 
-def test_without_streams_there_is_nothing_to_read() -> None:
-    assert refused("SELECT a FROM *", Names({})).condition == "UNKNOWN_STREAM"
-    assert refused("SELECT a FROM b", Names({})).hint == "There are none yet."
+def test_a_query_without_any_stream_to_read_is_refused() -> None:
+    assert refusal("SELECT a FROM *", Names({})).condition == "UNKNOWN_STREAM"
+    assert refusal("SELECT a FROM b", Names({})).hint == "There are none yet."
 
 
 def test_a_stream_without_event_time_cannot_be_aggregated() -> None:
     scope = Names({"clicks": events("clicks", [], time=None)})
-    error = refused(f"{COUNT} WINDOWING 5 SECONDS", scope)
+    error = refusal(f"{COUNT} WINDOWING 5 SECONDS", scope)
     assert (error.condition, error.where) == ("MISSING_EVENT_TIME", "line 1, column 52")
 
 
-def test_a_function_of_the_users_that_fails_is_named() -> None:
-    def own(*given: object) -> object:
+def test_the_error_of_a_failing_user_function_has_its_position() -> None:
+    def own(*arguments: object) -> object:
         raise ValueError("no")
 
-    error = refused("SELECT own(small) FROM clicks", functions={"own": own})
+    error = refusal("SELECT own(small) FROM clicks", functions={"own": own})
     assert (error.condition, error.where) == ("USER_FUNCTION_FAILED", "line 1, column 8")
 
 
 def test_too_many_conditions_are_refused() -> None:
     text = "SELECT small FROM clicks WHERE " + " AND ".join(f"small <> {n}" for n in range(500))
-    assert refused(text).condition == "QUERY_TOO_DEEP"
+    assert refusal(text).condition == "QUERY_TOO_DEEP"
 
 
 def test_errors_can_be_pickled() -> None:
     import pickle
 
-    error = refused("SELECT prodct FROM clicks")
+    error = refusal("SELECT prodct FROM clicks")
     assert isinstance(pickle.loads(pickle.dumps(error)), UserError)

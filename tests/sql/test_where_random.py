@@ -33,16 +33,16 @@ ROWS: list[Row] = [
 ]
 
 
-def numbers() -> st.SearchStrategy[Expression]:
+def draw_numbers() -> st.SearchStrategy[Expression]:
     columns = st.sampled_from(COLUMNS).map(lambda name: (name, lambda row: row[name]))
-    written = st.integers(-4, 6).map(lambda n: (str(n) if n >= 0 else f"({n})", lambda row: n))
+    integers = st.integers(-4, 6).map(lambda n: (str(n) if n >= 0 else f"({n})", lambda row: n))
     halves = st.sampled_from([0.5, 1.5]).map(lambda x: (str(x), lambda row: x))
-    nothing = st.just(("NULL", lambda row: None))
-    return st.recursive(st.one_of(columns, columns, written, halves, nothing), calculated, max_leaves=4)
+    null = st.just(("NULL", lambda row: None))
+    return st.recursive(st.one_of(columns, columns, integers, halves, null), draw_arithmetic, max_leaves=4)
 
 
-def calculated(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-    def made(sign: str, left: Expression, right: Expression) -> Expression:
+def draw_arithmetic(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    def build(sign: str, left: Expression, right: Expression) -> Expression:
         def value(row: Row) -> Any:
             a, b = left[1](row), right[1](row)
             if a is None or b is None:
@@ -53,11 +53,11 @@ def calculated(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expres
 
         return f"({left[0]} {sign} {right[0]})", value
 
-    return st.builds(made, st.sampled_from("+-*/"), parts, parts)
+    return st.builds(build, st.sampled_from("+-*/"), parts, parts)
 
 
-def compared() -> st.SearchStrategy[Expression]:
-    def made(sign: str, left: Expression, right: Expression) -> Expression:
+def draw_comparisons() -> st.SearchStrategy[Expression]:
+    def build(sign: str, left: Expression, right: Expression) -> Expression:
         def value(row: Row) -> bool | None:
             a, b = left[1](row), right[1](row)
             if sign == "<=>":
@@ -69,24 +69,24 @@ def compared() -> st.SearchStrategy[Expression]:
         return f"{left[0]} {sign} {right[0]}", value
 
     def between(value: Expression, low: Expression, high: Expression) -> Expression:
-        def holds(row: Row) -> bool | None:
+        def is_true(row: Row) -> bool | None:
             x, a, b = (one[1](row) for one in (value, low, high))
             above = None if x is None or a is None else bool(x >= a)
             below = None if x is None or b is None else bool(x <= b)
-            return both(above, below)
+            return and_(above, below)
 
-        return f"{value[0]} BETWEEN {low[0]} AND {high[0]}", holds
+        return f"{value[0]} BETWEEN {low[0]} AND {high[0]}", is_true
 
     def within(value: Expression, others: list[Expression]) -> Expression:
-        def holds(row: Row) -> bool | None:
+        def is_true(row: Row) -> bool | None:
             x = value[1](row)
-            found: bool | None = False
+            result: bool | None = False
             for other in others:
                 y = other[1](row)
-                found = either(found, None if x is None or y is None else bool(x == y))
-            return found
+                result = or_(result, None if x is None or y is None else bool(x == y))
+            return result
 
-        return f"{value[0]} IN ({', '.join(other[0] for other in others)})", holds
+        return f"{value[0]} IN ({', '.join(other[0] for other in others)})", is_true
 
     def null(value: Expression) -> Expression:
         return f"{value[0]} IS NULL", lambda row: value[1](row) is None
@@ -98,53 +98,55 @@ def compared() -> st.SearchStrategy[Expression]:
         )
     )
     return st.one_of(
-        st.builds(made, st.sampled_from(["=", "==", "<>", "<", "<=", ">", "<=>"]), numbers(), numbers()),
-        st.builds(between, numbers(), numbers(), numbers()),
-        st.builds(within, numbers(), st.lists(numbers(), min_size=1, max_size=3)),
-        st.builds(null, numbers()),
+        st.builds(
+            build, st.sampled_from(["=", "==", "<>", "<", "<=", ">", "<=>"]), draw_numbers(), draw_numbers()
+        ),
+        st.builds(between, draw_numbers(), draw_numbers(), draw_numbers()),
+        st.builds(within, draw_numbers(), st.lists(draw_numbers(), min_size=1, max_size=3)),
+        st.builds(null, draw_numbers()),
         texts,
     )
 
 
-def both(a: bool | None, b: bool | None) -> bool | None:
+def and_(a: bool | None, b: bool | None) -> bool | None:
     return False if a is False or b is False else None if a is None or b is None else True
 
 
-def either(a: bool | None, b: bool | None) -> bool | None:
+def or_(a: bool | None, b: bool | None) -> bool | None:
     return True if a or b else None if a is None or b is None else False
 
 
-def conditions() -> st.SearchStrategy[Expression]:
-    def connected(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-        def made(word: str, left: Expression, right: Expression) -> Expression:
-            connect = both if word == "AND" else either
-            return f"({left[0]}) {word} ({right[0]})", lambda row: connect(left[1](row), right[1](row))
+def draw_conditions() -> st.SearchStrategy[Expression]:
+    def connect(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+        def build(word: str, left: Expression, right: Expression) -> Expression:
+            combine = and_ if word == "AND" else or_
+            return f"({left[0]}) {word} ({right[0]})", lambda row: combine(left[1](row), right[1](row))
 
-        def opposite(part: Expression) -> Expression:
+        def negate(part: Expression) -> Expression:
             def value(row: Row) -> bool | None:
-                held = part[1](row)
-                return None if held is None else not held
+                value = part[1](row)
+                return None if value is None else not value
 
             return f"NOT ({part[0]})", value
 
         return st.one_of(
-            st.builds(made, st.sampled_from(["AND", "OR"]), parts, parts), st.builds(opposite, parts)
+            st.builds(build, st.sampled_from(["AND", "OR"]), parts, parts), st.builds(negate, parts)
         )
 
-    return st.recursive(compared(), connected, max_leaves=6)
+    return st.recursive(draw_comparisons(), connect, max_leaves=6)
 
 
 @settings(modestly, max_examples=60)
-@given(st.lists(conditions(), min_size=3, max_size=3))
-def test_rows_for_which_a_condition_holds(conditions_: list[Expression]) -> None:
+@given(st.lists(draw_conditions(), min_size=3, max_size=3))
+def test_where_keeps_the_rows_for_which_a_condition_is_true(conditions: list[Expression]) -> None:
     scope = Names({"clicks": events("clicks", ROWS)})
     outputs, sinks = [], []
-    for number, (text, _) in enumerate(conditions_):
+    for number, (text, _) in enumerate(conditions):
         (query,) = parse(f"SELECT CAST(ts AS BIGINT) AS n FROM clicks WHERE {text}")
         assert isinstance(query, Select)
         sinks.append(ListSink())
         outputs.append(ps.output(f"o{number}", plan_select(query, scope), sinks[-1]))
     with tempfile.TemporaryDirectory() as folder:
         run_inline(ps.app("test", *outputs), Path(folder) / "state", slices=1, buckets=2)
-    for (text, holds), sink in zip(conditions_, sinks, strict=True):
-        assert [row["n"] for row in sink.rows()] == [row["ts"] for row in ROWS if holds(row)], text
+    for (text, is_true), sink in zip(conditions, sinks, strict=True):
+        assert [row["n"] for row in sink.rows()] == [row["ts"] for row in ROWS if is_true(row)], text

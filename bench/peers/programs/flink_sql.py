@@ -161,7 +161,7 @@ def join(task: Task) -> Rows:
             ts AS TO_TIMESTAMP_LTZ(us / 1000, 3),
             WATERMARK FOR ts AS ts - INTERVAL '{CALL_LATENESS}' SECOND
         ) WITH ('connector' = 'filesystem', 'path' = 'file://{task.input}/parts', 'format' = 'csv')""")
-    reach, apart = JOIN_SECONDS * 1_000_000, f"INTERVAL '{JOIN_SECONDS}' SECOND"
+    reach, distance = JOIN_SECONDS * 1_000_000, f"INTERVAL '{JOIN_SECONDS}' SECOND"
     north, east = "SIN(RADIANS(r.lat - l.lat) / 2)", "SIN(RADIANS(r.lon - l.lon) / 2)"
     rows = written(
         task,
@@ -169,7 +169,7 @@ def join(task: Task) -> Rows:
         "src STRING, started BIGINT, started_right BIGINT, km DOUBLE",
         f"""SELECT l.src, l.started, r.started, 2 * {EARTH_KM} * ASIN(SQRT(
             {north} * {north} + COS(RADIANS(l.lat)) * COS(RADIANS(r.lat)) * {east} * {east}))
-        FROM calls l JOIN calls r ON l.src = r.src AND l.ts BETWEEN r.ts - {apart} AND r.ts + {apart}
+        FROM calls l JOIN calls r ON l.src = r.src AND l.ts BETWEEN r.ts - {distance} AND r.ts + {distance}
             AND l.started < r.started AND r.started <= l.started + {reach}
             AND l.us - r.us <= {reach} AND r.us - l.us <= {reach}""",
     )

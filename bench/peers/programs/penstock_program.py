@@ -27,7 +27,7 @@ from program import (
 
 import penstock as ps
 from bench.outcome import EpochClock
-from bench.penstock_runs import started
+from bench.penstock_runs import start_session
 from penstock import col
 from penstock.catalogue.program import Program
 from penstock.demos import taxi as taxi_app
@@ -44,7 +44,7 @@ def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
     """
     master = os.environ.get("PEER_MASTER", f"local[{task.cores}]")
     settings = Settings(state=task.place / "state", drain=not task.live_seconds, master=master, **further)
-    spark = None if master == "inline" else started(master)
+    spark = None if master == "inline" else start_session(master)
     clock = EpochClock()
 
     def watch(report: Any) -> None:
@@ -113,8 +113,8 @@ def clients(task: Task) -> Rows:
 def join(task: Task) -> Rows:
     log = ps.files(f"{task.input}/parts/*.log", finished=True)
     calls = ps.stream("calls", log, ps.call_lines(), time="ts", lateness=f"{CALL_LATENESS}s").key_by("src")
-    apart = col("start_right") - col("start")
-    near = (apart > timedelta(0)) & (apart <= timedelta(seconds=JOIN_SECONDS))
+    distance = col("start_right") - col("start")
+    near = (distance > timedelta(0)) & (distance <= timedelta(seconds=JOIN_SECONDS))
     lat, lat_right = col("lat").radians(), col("lat_right").radians()
     north = ((lat_right - lat) / 2).sin()
     east = ((col("lon_right").radians() - col("lon").radians()) / 2).sin()

@@ -214,9 +214,9 @@ def join(task: Task) -> Rows:
         renamed = typed.select(*(F.col(name).alias(name + suffix) for name in typed.columns))
         return renamed.withWatermark(f"ts{suffix}", f"{CALL_LATENESS} seconds")
 
-    apart = f"interval {JOIN_SECONDS} seconds"
-    near = f"src = src_right and ts_right >= ts - {apart} and ts_right <= ts + {apart}"
-    order = f"start < start_right and start_right <= start + {apart}"
+    distance = f"interval {JOIN_SECONDS} seconds"
+    near = f"src = src_right and ts_right >= ts - {distance} and ts_right <= ts + {distance}"
+    order = f"start < start_right and start_right <= start + {distance}"
     lat, lat_right = F.radians("lat"), F.radians("lat_right")
     north = F.sin((lat_right - lat) / 2)
     east = F.sin((F.radians("lon_right") - F.radians("lon")) / 2)

@@ -28,6 +28,9 @@ class ColumnPiece(Piece):
 
     column: str
 
+    #: whether `from_values` wants the values of all events in order
+    sorts = False
+
     @property
     def names(self) -> tuple[str, ...]:
         return (self.column,)
@@ -65,7 +68,8 @@ class ColumnPiece(Piece):
             values, number = flatten_lists(groups)
             return self.from_values(values, number, len(groups))
 
-        return [self._map_batches(self.values().drop_nulls().implode(), each)]
+        values = self.values().drop_nulls()
+        return [self._map_batches((values.sort() if self.sorts else values).implode(), each)]
 
     def merge(self) -> list[pl.Expr]:
         def each(groups: pl.Series) -> pl.Series:

@@ -12,10 +12,10 @@ import polars as pl
 
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.floats import LargeValues, float_sum
-from penstock.operators.functions.limbs import Limbs
 from penstock.operators.functions.sums import (
     NARROW,
     WIDE,
+    Limbs,
     as_decimal,
     as_float,
     as_int64,

@@ -59,15 +59,10 @@ class ThetaSketch(BytesPiece):
     value: pl.Expr
     lg_k: int
 
+    sorts = True
+
     def values(self) -> pl.Expr:
         return self.value
-
-    def from_events(self) -> list[pl.Expr]:
-        def each(groups: pl.Series) -> pl.Series:
-            values, number = flatten_lists(groups)
-            return self.from_values(values, number, len(groups))
-
-        return [self._map_batches(self.value.drop_nulls().sort().implode(), each)]
 
     def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         return self._pack(values.to_numpy(), number, count)

@@ -16,8 +16,7 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.functions.columns import BytesPiece, Numbers
-from penstock.operators.functions.limbs import Limbs, split_float, split_float_and_square
-from penstock.operators.functions.sums import as_float
+from penstock.operators.functions.sums import Limbs, as_float, split_float, split_float_and_square
 
 #: what the least limb counts: 2**-72
 BITS = 72

@@ -26,8 +26,7 @@ from penstock.operators.functions.floats import (
     integers_of,
     quotient,
 )
-from penstock.operators.functions.limbs import Limbs, split_int32, split_int64
-from penstock.operators.functions.sums import LIMB, NARROW, count_values
+from penstock.operators.functions.sums import LIMB, NARROW, Limbs, count_values, split_int32, split_int64
 
 _MASK = LIMB - 1
 #: the limbs of integers of 32 and of 64 bits, and of their squares

@@ -46,6 +46,7 @@ _ALL = (
     Segments("replicated-log", engines.over_a_log, epoch_units=2_600, names=("log-a/events", "log-b/events")),
     Redis("redis-streams", engines.over_a_log),
     Kafka("kafka-topic", engines.over_a_log),
+    Case("call-records", engines.over_calls, epoch_units=40),
     Reduced("reduced-by-agents", engines.reduced),
     OnSpark("on-spark", engines.some_of_each),
     OfUnit("unit-passive-replication", unit_app.build),

@@ -88,6 +88,21 @@ def over_a_log(given: Given) -> ps.App:
     return ps.app("over-a-log", *(given.output(name, one) for name, one in rows.items()))
 
 
+def over_calls(given: Given) -> ps.App:
+    """Call records, which are made from numbers: nobody has to be given them, and all versions make the same."""
+    log = ps.call_records(
+        total=400, callers=20, districts=5, call_seconds=20, rate=4, impossible=0.05, seed=5, live=False
+    )
+    calls = ps.stream("calls", log, ps.call_lines(), time="ts", lateness="5s", idle_after=None)
+    latest = ps.latest("latest")
+    rows = {
+        "districts": calls.key_by("district").window("30s", every="10s").aggregate(ps.count("n"), latest),
+        "callers": calls.key_by("src").session("8s").aggregate(ps.count("n"), ps.min_("lat", "lat")),
+        "last": calls.key_by("src").last(2, "dst"),
+    }
+    return ps.app("over-calls", *(given.output(name, one) for name, one in rows.items()))
+
+
 def reduced(given: Given) -> ps.App:
     """What agents can begin: windows and totals of functions whose partial answers are small."""
     events = given.stream("events")

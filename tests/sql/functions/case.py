@@ -1,4 +1,4 @@
-"""What a case of the comparison with Spark is."""
+"""A case of the comparison with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL expressions of literals, columns and calls, built with FUNCTIONS: as much of a planner as these tests need."""
+"""Compile SQL expressions of literals, columns and calls with FUNCTIONS: the part of a planner that tests need."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from penstock.sql.functions import FUNCTIONS, TypedExpr
 Schema = Mapping[str, pl.DataType]
 
 
-def argument(text: str, schema: Schema | None = None) -> TypedExpr:
+def compile_expression(text: str, schema: Schema | None = None) -> TypedExpr:
     """Compile an expression."""
     tokens = Tokenizer().tokenize(text)
-    made, rest = _read(tokens, schema or {})
+    parsed, rest = _parse(tokens, schema or {})
     assert not rest, text
-    return made
+    return parsed
 
 
-def value(text: str) -> object:
+def evaluate(text: str) -> object:
     """Evaluate an expression without columns."""
-    return pl.DataFrame({"row": [0]}).select(argument(text).expr.alias("value"))["value"].to_list()[0]
+    values = pl.DataFrame({"row": [0]}).select(compile_expression(text).expr.alias("value"))["value"]
+    return values.to_list()[0]
 
 
-def _read(tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
+def _parse(tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
     first, *rest = tokens
     if first.token_type == TokenType.DASH:
-        inner, rest = _read(rest, schema)
+        inner, rest = _parse(rest, schema)
         assert isinstance(inner.literal, int | float)
         return _literal(-inner.literal), rest
     if first.token_type == TokenType.STRING:
@@ -37,18 +38,18 @@ def _read(tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
     if first.token_type == TokenType.NUMBER:
         return _literal(float(first.text) if set(first.text) & set(".eE") else int(first.text)), rest
     if rest and rest[0].token_type == TokenType.L_PAREN:
-        return _call(first.text.lower(), rest[1:], schema)
+        return _parse_call(first.text.lower(), rest[1:], schema)
     words = {"null": None, "true": True, "false": False}
     if first.text.lower() in words:
         return _literal(words[first.text.lower()]), rest
     return TypedExpr(pl.col(first.text), schema[first.text], None, False), rest
 
 
-def _call(name: str, tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
+def _parse_call(name: str, tokens: list[Token], schema: Schema) -> tuple[TypedExpr, list[Token]]:
     arguments = []
     while tokens[0].token_type != TokenType.R_PAREN:
-        made, tokens = _read(tokens, schema)
-        arguments.append(made)
+        parsed, tokens = _parse(tokens, schema)
+        arguments.append(parsed)
         if tokens[0].token_type == TokenType.COMMA:
             tokens = tokens[1:]
     expr = FUNCTIONS[name].build(arguments)
@@ -56,6 +57,6 @@ def _call(name: str, tokens: list[Token], schema: Schema) -> tuple[TypedExpr, li
     return TypedExpr(expr, frame.select(expr.alias("it")).collect_schema()["it"], None, False), tokens[1:]
 
 
-def _literal(given: str | int | float | bool | None) -> TypedExpr:
-    expr = pl.lit(given)
-    return TypedExpr(expr, pl.select(expr).to_series().dtype, given, True)
+def _literal(literal: str | int | float | bool | None) -> TypedExpr:
+    expr = pl.lit(literal)
+    return TypedExpr(expr, pl.select(expr).to_series().dtype, literal, True)

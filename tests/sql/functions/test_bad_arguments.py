@@ -1,4 +1,4 @@
-"""What functions refuse: wrong types, too many or too few, and arguments that must be literals."""
+"""Functions refuse wrong types, wrong numbers of arguments, and invalid literals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from penstock.errors import UserError
-from tests.sql.functions.evaluator import argument, value
+from tests.sql.functions.evaluator import compile_expression, evaluate
 
 SCHEMA = {
     "s": pl.String(),
@@ -41,8 +41,8 @@ SCHEMA = {
         ("coalesce()", "coalesce takes 1 or more arguments, but 0 are given"),
     ],
 )
-def test_wrong_types_and_numbers_are_refused(call: str, message: str) -> None:
-    refused(call, message)
+def test_wrong_types_and_numbers_of_arguments_are_refused(call: str, message: str) -> None:
+    assert_refused(call, message)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_wrong_types_and_numbers_are_refused(call: str, message: str) -> None:
         ("months_between(d, d, n)", "argument 3 of months_between must be true or false"),
     ],
 )
-def test_arguments_that_must_be_literals_are_refused_otherwise(call: str, message: str) -> None:
-    refused(call, message)
+def test_columns_where_a_literal_is_required_are_refused(call: str, message: str) -> None:
+    assert_refused(call, message)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_arguments_that_must_be_literals_are_refused_otherwise(call: str, messag
         ("format_string('100%', x)", "must be text with %s, %d, %f or %%"),
     ],
 )
-def test_unknown_literals_are_refused(call: str, message: str) -> None:
-    refused(call, message)
+def test_invalid_literals_are_refused(call: str, message: str) -> None:
+    assert_refused(call, message)
 
 
-def refused(call: str, message: str) -> None:
+def assert_refused(call: str, message: str) -> None:
     with pytest.raises(UserError) as error:
-        argument(call, SCHEMA)
+        compile_expression(call, SCHEMA)
     assert error.value.condition == "BAD_ARGUMENT"
     assert message in str(error.value)
 
@@ -152,4 +152,4 @@ def refused(call: str, message: str) -> None:
     ],
 )
 def test_documented_differences_from_spark(call: str, result: object) -> None:
-    assert value(call) == result
+    assert evaluate(call) == result

@@ -1,17 +1,17 @@
-"""Every function does what its example in the docs says."""
+"""Every function returns the result of its example in the docs."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.sql.functions import FAMILIES, FUNCTIONS
-from tests.sql.functions.evaluator import value
+from tests.sql.functions.evaluator import evaluate
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_the_example_gives_its_result(name: str) -> None:
+def test_a_function_returns_the_result_of_its_example(name: str) -> None:
     function = FUNCTIONS[name]
-    shown, expected = value(function.example), value(function.result)
+    shown, expected = evaluate(function.example), evaluate(function.result)
     assert shown == expected
     assert type(shown) is type(expected)
     assert function.example.startswith(function.name + "(")

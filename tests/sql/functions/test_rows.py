@@ -13,28 +13,28 @@ from penstock.query.purity import check_row_wise
 from penstock.sql.functions import FUNCTIONS
 from tests.sql.functions.case import Case
 from tests.sql.functions.cases import CASES, NOT_COMPARED
-from tests.sql.functions.evaluator import argument
+from tests.sql.functions.evaluator import compile_expression
 
 CALLS = [(case, call) for case in CASES for call in case.calls]
 
 
 @pytest.mark.parametrize(("case", "call"), CALLS, ids=[call for _, call in CALLS])
-def test_each_row_is_computed_alone(case: Case, call: str) -> None:
+def test_a_row_does_not_depend_on_the_rows_beside_it(case: Case, call: str) -> None:
     schema = dict(case.frame.schema)
-    made = argument(call, schema)
-    whole = case.frame.with_columns(made.expr.alias("_it"))["_it"]
-    assert whole.dtype == made.dtype
-    pieces = [case.frame[at : at + size] for at, size in cuts(case.frame.height)]
-    apart = pl.concat([piece.with_columns(made.expr.alias("_it"))["_it"] for piece in pieces])
-    assert_series_equal(apart, whole, check_exact=True)
-    assert case.frame.clear().with_columns(made.expr.alias("_it"))["_it"].dtype == made.dtype
-    assert set(made.expr.meta.root_names()) <= set(schema)
-    sent = pickle.loads(pickle.dumps(made.expr))
+    compiled = compile_expression(call, schema)
+    whole = case.frame.with_columns(compiled.expr.alias("_it"))["_it"]
+    assert whole.dtype == compiled.dtype
+    pieces = [case.frame[at : at + size] for at, size in batches(case.frame.height)]
+    separate = pl.concat([piece.with_columns(compiled.expr.alias("_it"))["_it"] for piece in pieces])
+    assert_series_equal(separate, whole, check_exact=True)
+    assert case.frame.clear().with_columns(compiled.expr.alias("_it"))["_it"].dtype == compiled.dtype
+    assert set(compiled.expr.meta.root_names()) <= set(schema)
+    sent = pickle.loads(pickle.dumps(compiled.expr))
     assert_series_equal(case.frame.with_columns(sent.alias("_it"))["_it"], whole, check_exact=True)
-    check_row_wise(made.expr, schema, call, here())
+    check_row_wise(compiled.expr, schema, call, here())
 
 
-def cuts(height: int) -> list[tuple[int, int]]:
+def batches(height: int) -> list[tuple[int, int]]:
     """Batches of one row, and of five."""
     starts = [at for at in range(height) if at % 6 < 2]
     return [(at, 1 if at % 6 == 0 else 5) for at in starts]

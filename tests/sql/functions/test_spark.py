@@ -13,7 +13,7 @@ from pyspark.sql import types as st
 
 from tests.sql.functions.case import INSTANT, Case
 from tests.sql.functions.cases import CASES
-from tests.sql.functions.evaluator import argument
+from tests.sql.functions.evaluator import compile_expression
 
 _TYPES = {
     pl.String: st.StringType(),
@@ -26,7 +26,7 @@ _TYPES = {
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session of Spark without ANSI mode, in UTC, that takes backslashes in literals as they are."""
+    """A session of Spark without ANSI mode, in UTC, that keeps backslashes in literals."""
     session = spark.newSession()
     session.conf.set("spark.sql.ansi.enabled", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -38,27 +38,27 @@ def plain(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_spark_answers_alike(plain: SparkSession, case: Case) -> None:
-    theirs, ours = spark_answers(plain, case), penstock_answers(case)
-    wrong = [
-        f"{call} of {row}: Spark says {their!r}, Penstock {our!r}"
+def test_a_function_returns_the_value_of_spark(plain: SparkSession, case: Case) -> None:
+    theirs, ours = spark_results(plain, case), penstock_results(case)
+    differences = [
+        f"{call} of {row}: Spark returns {their!r}, Penstock {our!r}"
         for call in case.calls
         for row, their, our in zip(case.frame.rows(), theirs[call], ours[call], strict=True)
         if not are_equal(their, our)
     ]
-    assert not wrong, "\n" + "\n".join(wrong)
+    assert not differences, "\n" + "\n".join(differences)
 
 
-def penstock_answers(case: Case) -> dict[str, list[object]]:
-    answers = {}
+def penstock_results(case: Case) -> dict[str, list[object]]:
+    results = {}
     for call in case.calls:
-        expr = argument(call, dict(case.frame.schema)).expr
+        expr = compile_expression(call, dict(case.frame.schema)).expr
         result = case.frame.with_columns(expr.alias("_it"))["_it"]
-        answers[call] = (result.to_physical() if result.dtype.is_temporal() else result).to_list()
-    return answers
+        results[call] = (result.to_physical() if result.dtype.is_temporal() else result).to_list()
+    return results
 
 
-def spark_answers(plain: SparkSession, case: Case) -> dict[str, list[object]]:
+def spark_results(plain: SparkSession, case: Case) -> dict[str, list[object]]:
     times = [name for name, dtype in case.frame.schema.items() if dtype == INSTANT]
     fields = [st.StructField(name, _spark_type(dtype)) for name, dtype in case.frame.schema.items()]
     rows = case.frame.with_columns(pl.col(name).to_physical() for name in times).rows()
@@ -71,15 +71,15 @@ def spark_answers(plain: SparkSession, case: Case) -> dict[str, list[object]]:
 
 
 def _quoted(call: str) -> str:
-    """A literal with quotes in it in Spark's other quotes, since doubled ones mean nothing to it here."""
+    """The call with double quotes around literals that contain quotes: Spark does not read doubled ones here."""
     plain = re.compile(r"'([^']*(?:''[^']*)+)'(?!')")
     return plain.sub(lambda found: '"' + found[1].replace("''", "'") + '"', call)
 
 
 def _to_number(field: st.StructField) -> str:
     """Convert times and dates to numbers: Python has no days before the year 1 or after 9999."""
-    how = {st.TimestampType(): "unix_micros", st.DateType(): "unix_date"}.get(field.dataType, "")
-    return f"{how}({field.name})"
+    function = {st.TimestampType(): "unix_micros", st.DateType(): "unix_date"}.get(field.dataType, "")
+    return f"{function}({field.name})"
 
 
 def _spark_type(dtype: pl.DataType) -> st.DataType:

@@ -1,4 +1,4 @@
-"""Tricky numbers, times, and texts that say times; lists."""
+"""Tricky numbers, times, and texts with times; lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that were wrong once, each with the smallest query that shows it."""
+"""Queries whose results were wrong once, each the smallest that shows the bug."""
 
 import json
 import random
@@ -19,11 +19,11 @@ from tests.regressions.harness import S, ev, run, stream
 CUTS = [{"slices": s, "units": u} for s in (1, 2, 3, 5) for u in (1, 3, 1 << 30)]
 
 
-def same(build):
-    """The rows of a query must not depend on slices and epochs."""
-    found = [sorted(map(str, run(build(), **cut))) for cut in CUTS]
-    assert found[0], "there is nothing to compare"
-    assert all(one == found[0] for one in found)
+def assert_same_rows(build):
+    """Assert that the rows of a query do not depend on slices and epochs."""
+    emitted = [sorted(map(str, run(build(), **cut))) for cut in CUTS]
+    assert emitted[0], "there is nothing to compare"
+    assert all(rows == emitted[0] for rows in emitted)
 
 
 _R = random.Random(1)
@@ -33,12 +33,12 @@ ROWS = [
 ]
 
 
-def two(s):
+def duplicate_rows(s):
     return s.map(tag=pl.lit("a") + col("user")).union(s.map(tag=pl.lit("b") + col("user")))
 
 
-def test_pattern_absent_skip_drops_matches_of_a_silent_key():
-    """The match of 1 s overlaps the one of 0 s, which stands at 3 s; epochs must not matter."""
+def test_a_pattern_with_an_absent_step_skips_overlapping_matches_of_a_silent_key():
+    """The match of 1 s overlaps the one of 0 s, which is complete at 3 s, however epochs are cut."""
     rows = [
         ev(0, user="a", n=1),
         ev(1, user="a", n=1),
@@ -54,15 +54,15 @@ def test_pattern_absent_skip_drops_matches_of_a_silent_key():
     assert run(build()) == run(build(), units=1)
 
 
-def test_idle_table_does_not_hold_back_lookups():
+def test_an_idle_table_does_not_hold_back_lookups():
     table = stream([ev(1, user="a", page="home")], "tab", finished=False, idle_after="10ms")
     events = stream([ev(100 + i, user="a", n=i) for i in range(60)], "evs", finished=False, idle_after="10ms")
     joined = events.select("user", "n").key_by("user").lookup(table.select("user", "page").key_by("user"))
-    told = run(joined, units=5, watch=lambda report: time.sleep(0.03))
-    assert told  # the docstring of lookup promises it
+    rows = run(joined, units=5, watch=lambda report: time.sleep(0.03))
+    assert rows  # the docstring of lookup promises it
 
 
-def test_share_equal_keeps_functions_with_other_schemas_apart():
+def test_one_function_with_two_schemas_is_not_shared():
     def same_frame(frame):
         return frame
 
@@ -71,8 +71,8 @@ def test_share_equal_keeps_functions_with_other_schemas_apart():
         s.map_batches(same_frame, {"n": pl.Int64}),
         s.map_batches(same_frame, {"n": pl.Float64, "user": pl.String}),
     )
-    _, told = run(ints, floats)
-    assert told[0] == {"n": 0.0, "user": ROWS[0]["user"]}
+    _, rows = run(ints, floats)
+    assert rows[0] == {"n": 0.0, "user": ROWS[0]["user"]}
 
 
 @pytest.mark.parametrize("expr", [pl.sum_horizontal(pl.all()), pl.struct(pl.all()), pl.col("^n.*$") + 1])
@@ -83,26 +83,26 @@ def test_expressions_over_all_columns_are_refused(expr):
         stream(ROWS).filter(pl.max_horizontal(pl.all()) < 100)
 
 
-def test_a_filter_guards_the_one_after_it():
+def test_a_filter_protects_the_filter_after_it():
     s = stream([ev(0, page="x"), ev(1, page="7")]).select("page")
     guarded = s.filter(col("page").str.contains(r"^\d+$")).filter(col("page").cast(pl.Int64) > 3)
     assert run(guarded) == [{"page": "7"}]
 
 
-def test_first_and_last_of_lists_of_an_aggregate():
+def test_first_and_last_of_lists_do_not_depend_on_epochs():
     def build():
         lists = stream(ROWS).key_by("user").window("4s").aggregate(ps.collect("page", "c"))
         return lists.window("1m").aggregate(ps.first("c"), ps.last("c"), ps.collect("c"))
 
-    same(build)
+    assert_same_rows(build)
 
 
 @pytest.mark.parametrize("how", ["distinct", "last", "changes", "rebalance"])
-def test_rows_of_a_union_keep_places_of_their_own(how):
-    """Two rows made of one event share (time, partition, sequence); what hands these on must tell them apart."""
+def test_rows_of_a_union_have_positions_of_their_own(how):
+    """Two rows of one event share (time, partition, sequence); operators that pass these on must distinguish them."""
 
     def build():
-        s = two(stream(ROWS))
+        s = duplicate_rows(stream(ROWS))
         if how == "distinct":
             s = s.distinct("tag", "n", within="1s")
         elif how == "last":
@@ -113,13 +113,13 @@ def test_rows_of_a_union_keep_places_of_their_own(how):
             s = s.rebalance().filter(col("n") % 3 != 0).rebalance()
         return s.key_by("page").last(3, "tag")
 
-    same(build)
+    assert_same_rows(build)
 
 
-def test_rows_multiplied_twice_of_a_file_longer_than_8_mb():
+def test_rows_exploded_twice_from_a_file_longer_than_8_mb():
     """A file's sequence is its chunk's offset plus a row number, so it depends on cuts; told_apart hashes it."""
 
-    def told(units):
+    def rows_of(units):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a.log"
             with path.open("w") as file:
@@ -135,18 +135,18 @@ def test_rows_multiplied_twice_of_a_file_longer_than_8_mb():
             reports = run_inline(app, Path(folder) / "s", slices=1, epoch_units=units)
             return [row for r in reports for rows in r.rows.values() for row in rows.to_dicts()]
 
-    assert told(1 << 40) == told(1_000_000)
+    assert rows_of(1 << 40) == rows_of(1_000_000)
 
 
-def test_zero_as_a_key_has_one_spelling():
+def test_negative_and_positive_zero_are_one_key():
     rows = {
         "p0": [ev(0, x=-0.0), ev(2, x=0.0), ev(4, x=0.0)],
         "p1": [ev(1, x=0.0), ev(3, x=-0.0), ev(4, x=-0.0)],
     }
-    same(lambda: stream(rows).key_by("x").window("1m").count())
+    assert_same_rows(lambda: stream(rows).key_by("x").window("1m").count())
 
 
-def test_a_part_of_a_state_that_is_in_it_twice_stays_one_wherever_epochs_are_cut() -> None:
+def test_an_object_that_is_in_a_state_twice_stays_one_object_between_epochs() -> None:
     def pages(state: Any, row: dict[str, Any], emit: Any) -> Any:
         if state is None:
             seen: list[str] = []
@@ -155,8 +155,8 @@ def test_a_part_of_a_state_that_is_in_it_twice_stays_one_wherever_epochs_are_cut
         emit({"pages": len(state["by name"]["seen"])})
         return state
 
-    def told(units: int) -> Any:
+    def rows_of(units: int) -> Any:
         events = stream([ev(second, user="a", page="/p") for second in range(6)])
         return run(events.key_by("user").apply_rows(pages, {"pages": pl.Int64}), units=units)
 
-    assert told(1) == told(1 << 40) == [{"pages": n} for n in range(1, 7)]
+    assert rows_of(1) == rows_of(1 << 40) == [{"pages": n} for n in range(1, 7)]
