@@ -59,7 +59,7 @@ def test_all_see_each_other_and_one_who_leaves(join: Join) -> None:
     assert one.roster == Roster("one", frozenset({"three"}))
 
 
-def test_one_whose_session_ended_comes_back(tmp_path: Path) -> None:
+def test_a_coordinator_whose_session_ended_joins_again(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     member = tmp_path / "members" / "jobs@state@coordinators" / "one"
 
@@ -84,7 +84,7 @@ def test_a_name_that_is_alive_is_not_taken(join: Join) -> None:
     assert again.wait_joined(WAIT)
 
 
-def test_a_store_that_is_away_is_told_and_all_masters_stay_here(tmp_path: Path) -> None:
+def test_an_unavailable_store_is_reported_and_all_masters_stay_here(tmp_path: Path) -> None:
     store, told = open_store(str(tmp_path / "store")), list[PenstockError]()
     (tmp_path / "store").rename(tmp_path / "away")
     (tmp_path / "store").write_text("not a directory")

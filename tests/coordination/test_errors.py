@@ -22,7 +22,7 @@ def test_a_store_on_zookeeper_needs_its_package(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("record", [b"no JSON", b"[]", b'{"generation": "many", "session": null}'])
-def test_the_record_of_a_lease_that_cannot_be_read_is_told(record: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_lease_record_is_reported(record: bytes, tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.create("office", record)
     session = store.start_session(60.0)

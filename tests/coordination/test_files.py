@@ -79,7 +79,7 @@ def test_a_session_ends_for_its_holder_before_it_ends_for_others(
     session.close()
 
 
-def test_a_sign_of_life_after_the_end_revives_nothing(tmp_path: Path) -> None:
+def test_a_heartbeat_after_the_end_revives_no_session(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     session = store.start_session(0.3)
     os.unlink(tmp_path / "sessions" / session.id)  # as an observer does that saw it stand still
@@ -89,7 +89,7 @@ def test_a_sign_of_life_after_the_end_revives_nothing(tmp_path: Path) -> None:
     session.close()
 
 
-def test_a_holder_goes_on_while_its_lease_lives_when_the_store_is_away_and_then_stops(tmp_path: Path) -> None:
+def test_a_holder_continues_without_the_store_until_its_lease_ends(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "store")
     session = store.start_session(5.0)
     lease = acquire(store, "office", session)
@@ -132,7 +132,7 @@ def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
     session.close()
 
 
-def test_an_office_given_away_by_hand_is_noticed(store: FileStore) -> None:
+def test_a_lease_given_away_by_hand_is_noticed(store: FileStore) -> None:
     session, other = store.start_session(5.0), store.start_session(30.0)
     lease = acquire(store, "office", session)
     assert lease is not None

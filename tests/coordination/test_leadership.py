@@ -31,7 +31,7 @@ def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Pa
     assert read_lease(FileStore(tmp_path), leader_lease_path("unit")).session is None
 
 
-def test_whoever_is_not_wanted_any_more_does_not_wait_on(tmp_path: Path) -> None:
+def test_an_engine_that_is_no_longer_needed_stops_waiting(tmp_path: Path) -> None:
     with lead_unit(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
         assert lease is not None
         asked = iter([True, True, True])
@@ -39,7 +39,7 @@ def test_whoever_is_not_wanted_any_more_does_not_wait_on(tmp_path: Path) -> None
             assert other is None
 
 
-def test_who_was_fenced_leaves_the_office_to_the_other(tmp_path: Path) -> None:
+def test_a_fenced_engine_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     with lead_unit(str(tmp_path), "unit", above=lambda: 0, session_seconds=5.0) as lease:
         assert lease is not None

@@ -1,4 +1,4 @@
-"""An engine paused (SIGSTOP) at any step of an epoch and replaced is fenced when it wakes; the output is as ever."""
+"""An engine paused (SIGSTOP) at any step of an epoch and replaced is fenced when it resumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def written(folder: Path) -> dict[str, Rows]:
-    """Everything an engine has put out: results, and rows put aside."""
+    """All output of an engine: results, dead letters and late events."""
     places = {"out": folder / "out", "dead": folder / "state" / "dead", "late": folder / "state" / "late"}
     with closing(sqlite3.connect(folder / "out" / "out.db")) as database:
         table = {"counts": sorted(map(str, database.execute("SELECT * FROM counts")))}
@@ -35,7 +35,7 @@ def written(folder: Path) -> dict[str, Rows]:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
-    """What an undisturbed run puts out."""
+    """The output of an undisturbed run."""
     folder = tmp_path_factory.mktemp("undisturbed")
     run_inline(build(folder / "out"), folder / "state", epoch_units=UNITS)
     found = written(folder)
@@ -44,7 +44,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
 
 
 def paused(folder: Path, step: StepName, how: str) -> subprocess.Popen[str]:
-    """An engine in a process of its own that has paused at a step of an epoch."""
+    """Start an engine in a process of its own, which pauses at a step of an epoch."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.coordination.paused_engine", str(folder), how],
         env=os.environ | {"PENSTOCK_STOP_AT": f"{step}:{PAUSED_IN}", "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -119,7 +119,9 @@ def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_wakes(
 @pytest.mark.kill
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_so_is_one_on_spark(straight: dict[str, Rows], tmp_path: Path, spark: SparkSession) -> None:
+def test_an_engine_on_spark_that_is_paused_and_replaced_is_fenced(
+    straight: dict[str, Rows], tmp_path: Path, spark: SparkSession
+) -> None:
     first = paused(tmp_path, "admitted", "spark")
     try:
         said = replace(

@@ -44,7 +44,7 @@ def test_a_lease_outlives_a_short_absence(server: ZooKeeperServer) -> None:
     store.close()
 
 
-def test_a_lease_outlives_no_long_absence(server: ZooKeeperServer) -> None:
+def test_a_lease_ends_in_a_long_absence(server: ZooKeeperServer) -> None:
     store = open_store(f"zk://{server.hosts}/penstock")
     session = store.start_session(8.0)
     lease = acquire(store, "office", session, seconds=30)
@@ -67,7 +67,7 @@ def test_a_lease_outlives_no_long_absence(server: ZooKeeperServer) -> None:
     store.close()
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_missing_server_is_reported() -> None:
     with pytest.raises(ExternalError) as away:
         ZooKeeperStore("127.0.0.1:1/penstock", answer_seconds=0.5)
     assert away.value.condition == "STORE_UNAVAILABLE"

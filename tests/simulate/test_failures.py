@@ -81,7 +81,7 @@ def test_gap_costs_no_more_than_precise() -> None:
     assert gap[0] < precise[0]
 
 
-def test_amnesia_does_without_everything_that_keeps_state() -> None:
+def test_amnesia_needs_no_scheme_that_preserves_state() -> None:
     settings = replace(TEN, semantics=Semantics.amnesia)
     figures = simulate_failures(replace(HOUR, settings=settings, state_bytes=5e9)).summarize()
     assert figures["kept"] == figures["recoveries"]
@@ -153,7 +153,7 @@ def test_a_file_is_a_load(tmp_path: Path) -> None:
     "text",
     ["", "1,2", "a,b\n1,2", "1,2\n1,3", "1,-2\n2,3", "1,nan\n2,3", "0,0\n9,0", "0,1\n99999999,1", "1\n2"],
 )
-def test_what_is_no_load_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_load_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "load.csv"
     file.write_text(text)
     with pytest.raises(UserError) as refused:

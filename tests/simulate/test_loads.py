@@ -11,7 +11,7 @@ from penstock.errors import UserError
 from penstock.simulate.loads import SPREADS, Trace, find_spread, find_trace
 
 
-def test_forms() -> None:
+def test_each_load_has_the_form_of_its_name() -> None:
     assert set(Trace().rates(100, 5, 1)) == {100_000}
     spike = Trace("spike", rate=10).rates(3600, 5, 1)
     assert (spike[0], spike.max(), spike[-1]) == (10, 30, 10)
@@ -25,7 +25,7 @@ def test_forms() -> None:
     assert int(ramp.argmax()) in (359, 360)
 
 
-def test_noise_is_seeded_and_as_large_as_said() -> None:
+def test_noise_is_seeded_and_of_the_given_size() -> None:
     noisy = Trace(noise=0.2)
     one = noisy.rates(50_000, 5, 1)
     assert (one == noisy.rates(50_000, 5, 1)).all()
@@ -56,7 +56,7 @@ def test_a_file_is_read_with_or_without_a_head(tmp_path: Path) -> None:
         ("0,1\n5,nan\n", "row 2 has a rate"),
     ],
 )
-def test_a_bad_file_is_told_with_its_row(text: str, why: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_reported_with_its_row(text: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "load.csv"
     file.write_text(text)
     with pytest.raises(UserError) as caught:

@@ -194,14 +194,14 @@ def test_whatever_fails_no_bucket_is_lost_no_budget_exceeded_and_no_order_stays_
     assert all(e.outcome != Outcome.under_way for e in loop.record.entries[: -max(len(open_since), 1)])
 
 
-def test_executors_that_never_come_are_retried_then_told() -> None:
+def test_executors_that_never_arrive_are_requested_again_then_reported() -> None:
     one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, never_comes=1.0), hours=1))
     assert one.changes[0].outcome == Outcome.failed
     assert "never arrived" in one.changes[0].why
     assert len(one.changes) <= 6  # not every cool-down again
 
 
-def test_a_cluster_that_refuses_is_told_and_lived_with() -> None:
+def test_a_refusal_of_the_cluster_is_reported_and_the_run_continues() -> None:
     one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, most=17), hours=1))
     assert one.series.executors.max() == 17
     assert 1 <= len(one.changes) <= 6
@@ -209,13 +209,13 @@ def test_a_cluster_that_refuses_is_told_and_lived_with() -> None:
     assert {entry.why for entry in one.changes} == {"the cluster has no more than 17 executors"}
 
 
-def test_a_cluster_that_has_fewer_than_asked_for_gives_what_there_is() -> None:
+def test_a_cluster_with_fewer_executors_than_requested_grants_what_it_has() -> None:
     one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, most=20), hours=1))
     assert one.series.executors.max() == 20
     assert [entry.outcome for entry in one.changes] == [Outcome.did_not_help]
 
 
-def test_every_move_fatal_is_undone_and_the_fleet_goes_on() -> None:
+def test_moves_that_always_fail_are_undone_and_the_fleet_continues() -> None:
     one = simulate_scaling(
         ScalingRun(Trace("step", factor=2), model=replace(SMALL, dies_in_move=1.0), hours=0.5)
     )
@@ -271,7 +271,7 @@ def test_a_users_manager_decides_and_is_held_to_the_budget() -> None:
     assert min(np.diff(times)) >= 20
 
 
-def test_a_users_manager_that_raises_is_told() -> None:
+def test_an_exception_of_a_users_manager_is_reported() -> None:
     class Broken:
         def decide(self, now: Situation) -> Sequence[Decision]:
             raise ValueError("oops")

@@ -24,7 +24,7 @@ def test_others_begin_by_the_number_of_instances(master: str) -> None:
     assert "spark.dynamicAllocation.enabled" not in chosen
 
 
-def test_where_nothing_is_asked_for_the_cluster_decides() -> None:
+def test_without_a_requested_number_the_cluster_decides() -> None:
     assert set(initial_settings(Settings(master="spark://host:7077"))) == {"spark.decommission.enabled"}
 
 

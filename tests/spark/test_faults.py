@@ -1,4 +1,4 @@
-"""What goes wrong ends in an error that says what to do, and the run goes on once the cause is gone."""
+"""A fault ends in an error that says what to do, and the engine continues once the cause is gone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(
+def test_a_full_disk_stops_the_run_and_it_continues_with_free_space(
     straight: dict[str, list[str]], small_disk: Path, tmp_path: Path
 ) -> None:
     state = small_disk / "state"
@@ -86,7 +86,7 @@ def test_a_state_directory_that_cannot_be_written_stops_the_run(
     assert rows_below(tmp_path / "out") == straight
 
 
-def test_a_damaged_run_is_named_and_its_mended_copy_lets_the_run_go_on(
+def test_a_damaged_run_is_named_and_the_engine_continues_with_a_restored_copy(
     straight: dict[str, list[str]], tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
@@ -134,7 +134,7 @@ def _with_function(out: Path, switch: Path) -> ps.App:
 
 
 @pytest.mark.spark
-def test_a_user_functions_error_names_the_line_and_the_span_and_mending_it_goes_on(
+def test_a_user_functions_error_names_the_line_and_the_span_and_the_engine_continues_once_it_is_fixed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     switch = tmp_path / "broken"
@@ -188,7 +188,7 @@ def test_a_state_directory_of_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_two_engines_on_one_state_directory_are_one_too_many(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_engine_on_a_state_directory_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     app = golden.build(tmp_path / "out")
     engine = Engine(app, Settings(state=state.path, master="local[2]", warm_up=False), spark)
@@ -203,7 +203,7 @@ def test_two_engines_on_one_state_directory_are_one_too_many(spark: SparkSession
 
 
 @pytest.mark.spark
-def test_a_missing_path_is_told_before_spark_is_asked_anything(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_before_spark_is_used(spark: SparkSession, tmp_path: Path) -> None:
     lost = ps.files(str(tmp_path / "nowhere" / "*.log"))
     stream = ps.stream("lost", lost, ps.combined_log(), time="time")
     app = ps.app("lost", ps.output("all", stream.select("path"), ps.jsonl(tmp_path / "out")))
@@ -212,7 +212,7 @@ def test_a_missing_path_is_told_before_spark_is_asked_anything(spark: SparkSessi
     assert failure.value.condition == "LOG_PATH_MISSING"
 
 
-def test_an_output_left_over_from_a_removed_state_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+def test_output_of_a_removed_state_is_not_taken_for_the_engines_own(tmp_path: Path) -> None:
     run_inline(golden.build(tmp_path / "out"), tmp_path / "state")
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(UserError) as failure:
@@ -220,7 +220,7 @@ def test_an_output_left_over_from_a_removed_state_is_not_taken_for_ones_own(tmp_
     assert failure.value.condition == "SINK_TAKEN"
 
 
-def test_rows_put_aside_are_counted_and_kept_with_their_place(tmp_path: Path) -> None:
+def test_dead_letters_and_late_events_are_counted_and_stored_with_their_offset(tmp_path: Path) -> None:
     source = golden.lines()
     reports = run_inline(golden.build(tmp_path / "out"), tmp_path / "state", epoch_units=UNITS)
     _, late, bad = golden.parse_events(source)

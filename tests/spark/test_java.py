@@ -56,7 +56,7 @@ def test_the_users_java_home_wins_over_the_path(tmp_path: Path) -> None:
     assert java_home(environment) == str(tmp_path / "mine")
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path) -> None:
     old, new = fake_java(tmp_path / "old", "1.8"), fake_java(tmp_path / "new", "17")
     environment = {"JAVA_HOME": str(old.parent.parent), "PATH": path_with(new)}
     assert java_home(environment) == str(tmp_path / "new")
@@ -77,7 +77,7 @@ def test_without_a_usable_java_the_bundled_one_is_wrapped(tmp_path: Path) -> Non
     assert [path.name for path in (home / "bin").iterdir()] == ["java"], "drafts are not left behind"
 
 
-def test_no_java_at_all_says_what_was_tried(tmp_path: Path) -> None:
+def test_without_any_java_the_tried_ones_are_reported(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "11")
     with pytest.raises(UserError) as caught:
         java_home({"JAVA_HOME": str(old.parent.parent), "PATH": ""}, bundled=tmp_path / "none")
@@ -92,7 +92,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert caught.value.condition == "CACHE_UNWRITABLE"
 
 
-def test_a_misspelt_wish_is_refused() -> None:
+def test_a_misspelt_setting_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         java_home({"PENSTOCK_JAVA": "bundeld", "PATH": ""})
     assert caught.value.condition == "BAD_SETTING"

@@ -50,7 +50,7 @@ def child(folder: Path, kill_at: str | None = None) -> int:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_moves_between_executors_do_not_show_and_slices_run_where_they_should(
+def test_migrations_between_executors_do_not_change_the_rows_and_slices_run_on_their_executors(
     straight: dict[str, list[str]], tmp_path: Path
 ) -> None:
     assert child(tmp_path) == 0
@@ -70,7 +70,7 @@ def test_moves_between_executors_do_not_show_and_slices_run_where_they_should(
 @pytest.mark.kill
 @pytest.mark.timeout(600)
 @pytest.mark.soak
-def test_what_a_kill_in_the_middle_of_a_move_leaves_is_gone_on_with(
+def test_an_engine_continues_after_a_kill_in_the_middle_of_a_migration(
     straight: dict[str, list[str]], tmp_path: Path
 ) -> None:
     assert child(tmp_path, "switched:5") == -signal.SIGKILL

@@ -32,7 +32,7 @@ def _rows(rows: dict[str, list[str]], name: str) -> list[dict[str, object]]:
     return [json.loads(text) for text in rows[name]]
 
 
-def test_patterns_are_those_worked_out_event_by_event(straight: dict[str, list[str]]) -> None:
+def test_patterns_are_those_computed_event_by_event(straight: dict[str, list[str]]) -> None:
     events, _, _ = golden.parse_events(golden.lines())
     patterns = golden.expected_patterns(events)
     expected = Counter((event.user, pattern) for event, pattern in patterns)
@@ -42,7 +42,7 @@ def test_patterns_are_those_worked_out_event_by_event(straight: dict[str, list[s
     assert sorted(map(_instant, found)) == sorted(map(_instant, told))
 
 
-def test_sums_are_those_worked_out_event_by_event(straight: dict[str, list[str]]) -> None:
+def test_sums_are_those_computed_event_by_event(straight: dict[str, list[str]]) -> None:
     events, _, _ = golden.parse_events(golden.lines())
     windows: dict[tuple[object, str], list[float]] = defaultdict(list)
     for event in events:
@@ -56,7 +56,7 @@ def test_sums_are_those_worked_out_event_by_event(straight: dict[str, list[str]]
         assert row["avg_amount"] == pytest.approx(sum(amounts) / len(amounts), abs=1e-9)
 
 
-def test_totals_that_fall_are_ranked_as_worked_out_event_by_event(straight: dict[str, list[str]]) -> None:
+def test_falling_totals_are_ranked_as_computed_event_by_event(straight: dict[str, list[str]]) -> None:
     events, _, _ = golden.parse_events(golden.lines())
     # in thousandths, so that the oracle's sums are exact too
     keyed = [(e.time, e.user, round(e.amount * 1000)) for e in events]
@@ -77,7 +77,7 @@ def test_rows_are_those_of_the_oracle(straight: dict[str, list[str]], name: str)
 
 
 @pytest.mark.parametrize(("units", "slices"), [(37, 1), (90, 5), (500, 3)])
-def test_epoch_and_slice_cuts_do_not_show(
+def test_epoch_and_slice_cuts_do_not_change_the_rows(
     straight: dict[str, list[str]], tmp_path: Path, units: int, slices: int
 ) -> None:
     run_inline(
@@ -90,7 +90,7 @@ def test_epoch_and_slice_cuts_do_not_show(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_watermarks_held_anywhere_do_not_show(
+def test_watermarks_held_anywhere_do_not_change_the_rows(
     straight: dict[str, list[str]], tmp_path: Path, seed: int
 ) -> None:
     run_inline(
@@ -115,10 +115,10 @@ def test_spark_gives_the_same_rows_in_any_epochs(
 @pytest.mark.kill
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("steps", [STEPS[::2], STEPS[1::2]], ids="-".join)
-def test_kills_at_any_step_do_not_show(
+def test_kills_at_any_step_do_not_change_the_rows(
     straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path, steps: tuple[StepName, ...]
 ) -> None:
-    """One life after the other is killed, each at another step and an epoch further than the one before."""
+    """Each run is killed, at another step and an epoch further than the one before."""
     for number, step in enumerate(steps):
         life = Way(epoch_units=110, slices=2 + number % 2, killed_at=step, killed_in_epoch=1 + number)
         assert run_killed(golden.build, tmp_path, life), f"it did not come to {step} of epoch {1 + number}"
@@ -127,7 +127,7 @@ def test_kills_at_any_step_do_not_show(
 
 @pytest.mark.spark
 @pytest.mark.kill
-def test_a_kill_between_durable_manifests_does_not_show(
+def test_a_kill_between_durable_manifests_does_not_change_the_rows(
     straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     """Epochs after the last durable manifest had their state in memory: they are repeated as recorded."""

@@ -140,7 +140,7 @@ going_epochs = st.lists(
 
 @modestly
 @given(going_epochs, st.booleans())
-def test_a_table_tells_which_rows_are_due_and_forgets_keys_that_are_gone(
+def test_a_table_returns_due_rows_and_forgets_deleted_keys(
     epochs: list[tuple[int, dict[Key, int | None], int]], collide: bool
 ) -> None:
     truth: dict[Key, int] = {}
@@ -275,7 +275,7 @@ def test_a_slice_touches_its_own_buckets_only(tmp_path: Path) -> None:
     assert Table("op.t", manifest.entries("op", "t"), first, keys=["k"]).all() is None
 
 
-def test_what_is_merged_and_emptied_in_one_epoch_is_gone(tmp_path: Path) -> None:
+def test_rows_merged_and_deleted_in_one_epoch_are_gone(tmp_path: Path) -> None:
     manifest = Manifest()
     rows = hashed(["a", "b"], False).with_columns(v=pl.lit(1))
     for epoch in range(FAN_IN):

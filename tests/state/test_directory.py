@@ -125,7 +125,7 @@ def test_a_directory_of_something_else_is_refused_and_not_touched(folder: Path) 
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": "one"}', '{"format": 1}'])
-def test_damaged_facts_are_told_as_damage(folder: Path, content: str) -> None:
+def test_damaged_facts_are_reported_as_damage(folder: Path, content: str) -> None:
     folder.mkdir()
     (folder / "penstock.json").write_text(content)
     with pytest.raises(InternalError) as damage:
@@ -153,7 +153,7 @@ def test_the_first_record_of_an_epoch_stays_in_force(folder: Path) -> None:
     assert directory.records.last_offsets() == {"s": {"p": 7}}
 
 
-def test_a_damaged_record_is_told_as_damage(folder: Path) -> None:
+def test_a_damaged_record_is_reported_as_damage(folder: Path) -> None:
     directory = committed(folder, 1)
     (folder / "epochs" / "000000000000.json").write_bytes(b'{"start": {}, "e')
     other = EpochRecord(Offset(), Offset(0))

@@ -94,14 +94,14 @@ def test_the_keys_on_disk_are_the_parts_of_a_record() -> None:
         {"generation": True},
     ],
 )
-def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
+def test_an_invalid_record_is_refused(change: dict[str, Any]) -> None:
     content = json.dumps({**json.loads(LEAST), **change}).encode()
     with pytest.raises(ValueError, match=r"."):
         EpochRecord.from_bytes(content)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b"\xff", LEAST[:-9]])
-def test_what_is_torn_is_refused(content: bytes) -> None:
+def test_a_truncated_record_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         EpochRecord.from_bytes(content)
 

@@ -1,4 +1,4 @@
-"""Errors of going back in a state: to what is not kept, and where nothing is whole."""
+"""Errors of rollbacks: to epochs that are gone, and without a whole epoch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def made(state: Path) -> StateDirectory:
     return StateDirectory(state)
 
 
-def test_what_is_not_kept_is_not_gone_back_to(made: StateDirectory) -> None:
+def test_a_rollback_to_a_missing_epoch_is_refused(made: StateDirectory) -> None:
     with pytest.raises(UserError, match="NO_SUCH_EPOCH"):
         roll_back(made, 99)
 
 
-def test_where_no_epoch_is_whole_nothing_is_taken_back(made: StateDirectory) -> None:
+def test_without_a_whole_epoch_nothing_is_rolled_back(made: StateDirectory) -> None:
     for run in (made.path / "runs").rglob("*"):
         if run.is_file():
             run.unlink()
@@ -44,7 +44,7 @@ def test_where_no_epoch_is_whole_nothing_is_taken_back(made: StateDirectory) -> 
     ("words", "condition"),
     [(["show", "DIR", "nobody"], "UNKNOWN_OPERATOR"), (["show", "DIR", "--epoch", "99"], "NO_SUCH_EPOCH")],
 )
-def test_what_there_is_not_cannot_be_shown(
+def test_missing_state_cannot_be_shown(
     words: list[str], condition: str, made: StateDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:

@@ -71,7 +71,9 @@ def test_a_writer_paused_before_any_call_of_the_system_is_refused(
     assert not target.exists()
 
 
-def test_one_killed_while_it_shut_the_others_out_leaves_a_place_that_can_be_taken(tmp_path: Path) -> None:
+def test_a_writer_killed_while_it_fences_others_leaves_a_directory_that_can_be_claimed(
+    tmp_path: Path,
+) -> None:
     first = taken(tmp_path)
     (tmp_path / "generations" / ".gone-1-dead").mkdir()
     (tmp_path / "generations" / ".gone-1-dead" / "draft").write_text("half")
@@ -130,7 +132,7 @@ def test_a_second_manifest_of_one_generation_is_a_defect(tmp_path: Path) -> None
     assert refused.value.condition == "EPOCH_COMMITTED_TWICE"
 
 
-def test_going_back_shuts_out_an_engine_that_holds_no_lock(tmp_path: Path) -> None:
+def test_a_rollback_fences_an_engine_without_a_lock(tmp_path: Path) -> None:
     paused = claimed(tmp_path / "state")
     running = claimed(tmp_path / "state", 2)  # without the lock, which the first one has
     paused.release()

@@ -55,7 +55,7 @@ def test_a_frame_can_be_read_while_it_is_written(way: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_kept_stream_is_read_back() -> None:
+def test_a_stored_stream_is_read_back() -> None:
     rows = pl.DataFrame({"user": ["a", None], "count": [1, 2]})
     assert from_stream(dense_stream_bytes(rows)).equals(rows)
     assert pl.read_ipc_stream(dense_stream_bytes(rows, "lz4")).equals(rows)

@@ -33,7 +33,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_a_manifest_comes_back_as_it_was() -> None:
+def test_a_manifest_is_read_as_it_was_written() -> None:
     assert Manifest.from_bytes(MANIFEST.to_bytes()) == MANIFEST
     assert Manifest.from_bytes(Manifest().to_bytes()) == Manifest()
 

@@ -61,7 +61,7 @@ class Merging:
         return max(sum(bucket in run.rows for run in self.runs) for bucket in range(8))
 
 
-def test_what_is_little_is_merged_at_once() -> None:
+def test_small_runs_are_merged_at_once() -> None:
     few = dict.fromkeys(range(8), 3)
     assert plan_merges(written(few, few, few), 2) == []
     assert plan_merges(written(few, few, few, few), 3) == [Merge(0, 3, frozenset(range(8)))]
@@ -77,7 +77,7 @@ def test_of_much_a_few_buckets_are_merged_in_an_epoch_the_first_ones_first_and_n
     )
 
 
-def test_at_once_if_asked_for_however_much_it_is() -> None:
+def test_everything_is_merged_at_once_on_request() -> None:
     assert plan_merges(written(EVEN, EVEN, EVEN, EVEN), 3, at_once=True) == [Merge(0, 3, frozenset(range(8)))]
 
 

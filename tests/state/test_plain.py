@@ -69,7 +69,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(VALUES)
-def test_what_goes_in_comes_out(value: Any) -> None:
+def test_a_value_is_read_as_it_was_written(value: Any) -> None:
     assert same(from_bytes(to_bytes(value)), value)
 
 
@@ -119,12 +119,12 @@ def test_frames_and_arrays_anywhere() -> None:
         "deep inside",
     ],
 )
-def test_what_is_not_plain_is_refused(value: Any) -> None:
+def test_values_that_are_not_plain_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="plain value"):
         to_bytes(value)
 
 
-def test_what_is_there_twice_is_one_object_afterwards() -> None:
+def test_a_shared_object_is_one_object_afterwards() -> None:
     entry = [1, "a"]
     found = from_bytes(to_bytes({"by name": {"a": entry}, "ranking": [entry], "copy": [1, "a"]}))
     found["by name"]["a"][0] = 2
@@ -206,7 +206,7 @@ def refused(data: bytes, why: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b'\0{"n":3}', b"\0[]", b"\1" + bytes(17)])
-def test_a_state_of_before_says_so(data: bytes) -> None:
+def test_state_of_an_older_version_is_reported_as_such(data: bytes) -> None:
     with pytest.raises(InternalError) as refusal:
         from_bytes(data)
     assert refusal.value.condition == "STATE_OF_OLDER_FORMAT"

@@ -62,7 +62,7 @@ def test_an_empty_run_keeps_its_columns(tmp_path: Path) -> None:
     assert (entry.sections, entry.low, entry.high) == ({}, None, None)
 
 
-def test_an_entry_tells_the_times_and_the_rows_of_each_bucket(tmp_path: Path) -> None:
+def test_an_entry_has_the_times_and_the_rows_of_each_bucket(tmp_path: Path) -> None:
     frame = sorted_by_hash(pl.DataFrame({"k": [f"k{i}" for i in range(100)], "t": range(100)}), "k")
     store = RunStore(tmp_path, None)
     entry = written(store, frame, time="t")
@@ -164,7 +164,7 @@ def test_the_cache_declines_what_is_beyond_its_limit(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) <= 100_000
 
 
-def test_a_run_that_is_let_go_is_read_again(tmp_path: Path) -> None:
+def test_a_run_that_was_dropped_from_the_cache_is_read_again(tmp_path: Path) -> None:
     store = RunStore(tmp_path, None)
     frame = sorted_by_hash(FRAME, "user")
     entry = written(store, frame)
@@ -283,7 +283,7 @@ def test_a_cache_that_cannot_be_written_never_fails_an_epoch(tmp_path: Path) -> 
     assert cache.get("one") is None
 
 
-def test_a_cache_whose_place_is_taken_never_fails_an_epoch(tmp_path: Path) -> None:
+def test_a_cache_whose_path_is_taken_never_fails_an_epoch(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a directory")
     cache = HostCache(tmp_path / "cache", 1 << 20)
     cache.put("one", FRAME)
@@ -308,7 +308,7 @@ def test_a_frame_that_did_not_fit_leaves_nothing_in_the_cache(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_what_is_left_of_a_part_is_not_read_from_disk_again(
+def test_the_rest_of_a_cached_part_is_not_read_from_disk_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
 ) -> None:
     """As merges take one bucket after the other out of a run that lies elsewhere."""
@@ -381,7 +381,7 @@ def test_runs_written_together_are_on_disk_when_that_ends(
     assert read_run(tmp_path / alone.name).equals(frame)
 
 
-def test_a_disk_that_fails_when_runs_are_brought_to_it_is_told(
+def test_a_disk_that_fails_when_runs_are_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(handle: int) -> None:

@@ -107,7 +107,7 @@ def test_files_of_the_first_format_are_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_a_store_reads_the_buckets_it_is_asked_for(tmp_path: Path, cached: bool) -> None:
+def test_a_store_reads_the_requested_buckets_only(tmp_path: Path, cached: bool) -> None:
     cache = HostCache(tmp_path / "cache", 1 << 30) if cached else None
     writer = RunStore(tmp_path / "runs", None)
     entry = writer.write(FRAME, collection="op.c", epoch=1, through=1, buckets=BUCKETS, time=None)

@@ -19,7 +19,7 @@ def record_of(epoch: int) -> EpochRecord:
     return EpochRecord(Offset(epoch - 1), Offset(epoch))
 
 
-def test_an_epoch_has_one_record_whoever_asks(tmp_path: Path) -> None:
+def test_an_epoch_has_one_record_for_all_engines(tmp_path: Path) -> None:
     leader, follower = SharedRecords(tmp_path / "records"), SharedRecords(tmp_path / "records")
     leader.take_over(3)
     said = leader.write(0, record_of(0))
@@ -29,13 +29,13 @@ def test_an_epoch_has_one_record_whoever_asks(tmp_path: Path) -> None:
     assert follower.read(1) is None
 
 
-def test_who_only_reads_cannot_decide(tmp_path: Path) -> None:
+def test_a_reader_cannot_write_records(tmp_path: Path) -> None:
     with pytest.raises(ExternalError) as refused:
         SharedRecords(tmp_path / "records").write(0, record_of(0))
     assert refused.value.condition == "FENCED"
 
 
-def test_once_the_book_is_taken_a_lower_generation_adds_nothing(tmp_path: Path) -> None:
+def test_a_lower_generation_cannot_add_records(tmp_path: Path) -> None:
     old, new = SharedRecords(tmp_path / "records"), SharedRecords(tmp_path / "records")
     old.take_over(1)
     old.write(0, record_of(0))
@@ -49,7 +49,7 @@ def test_once_the_book_is_taken_a_lower_generation_adds_nothing(tmp_path: Path) 
     assert new.write(0, record_of(0)).generation == 1, "what it finds it repeats"
 
 
-def test_old_records_go_but_not_those_a_slow_replica_may_need(tmp_path: Path) -> None:
+def test_old_records_are_deleted_unless_a_slow_replica_may_need_them(tmp_path: Path) -> None:
     records = SharedRecords(tmp_path / "records")
     records.take_over(1)
     for epoch in (0, 5, RECORDS_KEPT, RECORDS_KEPT + 7):
@@ -58,7 +58,7 @@ def test_old_records_go_but_not_those_a_slow_replica_may_need(tmp_path: Path) ->
     assert records.epochs() == [5, RECORDS_KEPT, RECORDS_KEPT + 7]
 
 
-def test_a_directory_of_a_unit_has_its_epochs_from_the_book(tmp_path: Path) -> None:
+def test_a_directory_of_a_unit_has_its_epochs_from_the_shared_records(tmp_path: Path) -> None:
     records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
     records.take_over(1)
     leader = StateDirectory(tmp_path / "state", records)

@@ -86,7 +86,7 @@ def test_once_upgraded_the_former_fingerprint_opens_nothing(old: Path) -> None:
     assert refused.value.condition == "STATE_OF_ANOTHER_QUERY"
 
 
-def test_who_reads_reads_both_formats(old: Path) -> None:
+def test_readers_read_both_formats(old: Path) -> None:
     assert StateDirectory(old).read_existing_facts().format == 1
     assert find_problems(StateDirectory(old), 7) == []
     assert not (old / BACKUP).exists()  # to look changes nothing
@@ -149,7 +149,7 @@ def _die_at(step: int, after: bool) -> None:
     durable.os.replace = dying  # type: ignore[attr-defined]
 
 
-def test_what_an_older_engine_did_after_a_killed_upgrade_is_backed_up_instead(old: Path) -> None:
+def test_changes_of_an_older_engine_after_a_killed_upgrade_are_backed_up_instead(old: Path) -> None:
     (old / BACKUP / "manifests").mkdir(parents=True)
     (old / BACKUP / "manifests" / "000000000006.json").write_bytes(b"of then")
     (old / BACKUP / "penstock.json").write_bytes(b"of then")
