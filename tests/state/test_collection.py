@@ -113,13 +113,13 @@ def test_a_table_knows_the_latest_row_of_every_key(
                 table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
                 if compacting:
                     table.compact()
-                wanted = of_slice(hashed(everyone, collide), scope.buckets)
-                found = table.lookup(wanted, ["v"])
-                seen |= dict(zip(wanted["k"].to_list(), found["v"].to_list(), strict=True))
+                requested = of_slice(hashed(everyone, collide), scope.buckets)
+                found = table.lookup(requested, ["v"])
+                seen |= dict(zip(requested["k"].to_list(), found["v"].to_list(), strict=True))
                 if (whole := table.all()) is not None:
                     wholes += whole.select("k", "v").rows()
                 table.insert(of_slice(rows, scope.buckets))
-                assert table.lookup(wanted, ["v"]).equals(found), "an epoch does not see what it inserts"
+                assert table.lookup(requested, ["v"]).equals(found), "an epoch does not see what it inserts"
                 changes.append(("op", "t", table.changes()))
             assert seen == {key: truth.get(key) for key in everyone}
             assert sorted(wholes, key=str) == sorted(truth.items(), key=str)
@@ -170,8 +170,8 @@ def test_a_table_returns_due_rows_and_forgets_deleted_keys(
                     assert found["v"].equals(found["t"] * 2, check_names=False)
                     assert found[HASH].is_sorted()
                     due |= dict(found.select("k", "t").rows())
-                wanted = of_slice(hashed(everyone, collide), scope.buckets)
-                seen |= dict(zip(wanted["k"], table.lookup(wanted, ["t"])["t"], strict=True))
+                requested = of_slice(hashed(everyone, collide), scope.buckets)
+                seen |= dict(zip(requested["k"], table.lookup(requested, ["t"])["t"], strict=True))
                 if (whole := table.all()) is not None:
                     wholes += whole.select("k", "t").rows()
                 table.insert(of_slice(rows, scope.buckets))

@@ -51,9 +51,9 @@ def test_a_file_is_read_whole_in_one_piece(path: Path) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 40_000)), min_size=1, max_size=6))
-def test_rows_are_those_of_the_whole(path: Path, wanted: list[tuple[int, int]]) -> None:
+def test_rows_are_those_of_the_whole(path: Path, requested: list[tuple[int, int]]) -> None:
     ranges, through = [], 0
-    for start, count in sorted(wanted):
+    for start, count in sorted(requested):
         start = max(start, through)
         count = min(count, ROWS - start)
         if count > 0:

@@ -1,4 +1,4 @@
-"""Queries as plain values: what they say, without a word on how they are carried out.
+"""Queries as plain values: what they mean, not how they are executed.
 
 A description is made of these nodes; `queries.built` makes a stream of it, `oracle.answers` works it out by hand.
 Columns are named; times are microseconds.
@@ -38,7 +38,7 @@ class Formula:
     by: Any = None
 
 
-# -- rows without memory -------------------------------------------------------------------------
+# -- stateless operators -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Windows:
     order: str | None = None
 
 
-# -- other operators with memory -----------------------------------------------------------------
+# -- other stateful operators -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)

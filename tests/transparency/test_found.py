@@ -1,4 +1,4 @@
-"""What random queries found, each as small as it became: the same rows however it is cut, and the right ones."""
+"""Defects that random queries found, each reduced: the same rows in any epochs, and the right ones."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def test_the_last_of_lists_are_lists_of_lists(partial: bool) -> None:
     assert [row["n"] for row in rows if row["user"] == "cyd"] == expected
 
 
-def test_what_is_left_of_a_union_has_one_order_for_whoever_reads_it() -> None:
+def test_a_filtered_union_has_one_order_for_all_readers() -> None:
     however_it_is_cut(lambda events: in_one_line(twice(events).distinct("user", "n", within="3s")))
 
 
-def test_the_last_of_a_union_have_one_order_for_whoever_reads_them() -> None:
+def test_the_last_rows_of_a_union_have_one_order_for_all_readers() -> None:
     def query(events: ps.Stream) -> ps.Stream:
         return in_one_line(twice(events).key_by("page").last(1, "n", "user").map(n=col("n").list.first()))
 
     however_it_is_cut(query)
 
 
-def test_changes_of_a_union_have_one_order_for_whoever_reads_them() -> None:
+def test_changes_of_a_union_have_one_order_for_all_readers() -> None:
     def query(events: ps.Stream) -> ps.Stream:
         windows = twice(events).key_by("page", "user").window("3s").emit("change")
         return in_one_line(windows.aggregate(ps.sum_("n", "n")))
@@ -83,14 +83,14 @@ def test_changes_of_a_union_have_one_order_for_whoever_reads_them() -> None:
     however_it_is_cut(query)
 
 
-def test_a_union_that_is_dealt_out_keeps_its_order() -> None:
+def test_a_union_that_is_split_keeps_its_order() -> None:
     rows = however_it_is_cut(lambda events: twice(events).rebalance().key_by("user").last(2, "n"))
     assert in_any_order(rows) == in_any_order(
         run_query(lambda events: twice(events).key_by("user").last(2, "n"), HISTORY)
     )
 
 
-def test_events_and_answers_can_be_dealt_out_together() -> None:
+def test_events_and_results_can_be_split_together() -> None:
     def both(events: ps.Stream) -> ps.Stream:
         counts = events.key_by("user").window("2s").count("n").select("user", "n")
         return events.select("user", "n").union(counts)
@@ -118,7 +118,7 @@ def test_a_key_may_be_called_window_start_in_a_running_top() -> None:
     assert [(row["window_start"], row["n"]) for row in run_query(query, history)] == [("ada", 2), ("bob", 2)]
 
 
-def test_of_one_instant_answers_are_after_events_for_first_and_last_too() -> None:
+def test_at_one_instant_results_come_after_events_for_first_and_last_too() -> None:
     at = 1_000 * SECOND + 999_999
     history = History(((Event(0, 0, at, "ada", None, 7, None), Event(0, 1, at, "ada", None, 5, None)),))
 

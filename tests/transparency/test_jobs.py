@@ -1,4 +1,4 @@
-"""Jobs in SQL, drawn at random: their rows are those worked out by hand, however they are run, and after crashes."""
+"""Random jobs in SQL: their rows are those of the oracle, however they are executed, and after crashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.catalogue.program import Program
 from tests.operators.harness import SECOND, History, events_stream, fast_directory
 from tests.transparency import description as d
-from tests.transparency import ways as carried_out
+from tests.transparency import ways as execution
 from tests.transparency.compared import rows_of
 from tests.transparency.test_transparency import (
     EXAMPLES,
@@ -107,14 +107,14 @@ def lives(made: list[Job], one: History, how: Ways, at: list[tuple[str, int]], f
         program = Program("any", state, streams={"one": events_stream(one, how.cuts[0], "one")}, begin=sql)
         with crashing(step, in_epoch):
             try:
-                for _ in carried_out.epochs(program, state, how, shift=life):
+                for _ in execution.epochs(program, state, how, shift=life):
                     pass
             except Crash:
                 crashed += 1
     return crashed
 
 
-def test_jobs_have_the_rows_worked_out_by_hand() -> None:
+def test_jobs_have_the_rows_of_the_oracle() -> None:
     compared = 0
 
     @tried(FEW)

@@ -1,4 +1,4 @@
-"""Whatever a query says, its rows are those worked out by hand: however it is carried out, and after crashes."""
+"""Random queries: their rows are those of the oracle, however they are executed, and after crashes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.operators.harness import (
     histories,
 )
 from tests.transparency import oracle, queries
-from tests.transparency import ways as carried_out
+from tests.transparency import ways as execution
 from tests.transparency.compared import rows_of, sorted_rows
 from tests.transparency.ways import IN_ONE_GO, Ways, ways
 
@@ -124,7 +124,7 @@ def app_of(case: Case, how: Ways, folder: Path | None = None) -> ps.App:
 def told(case: Case, how: Ways = IN_ONE_GO) -> dict[str, list[str]]:
     found: dict[str, list[Any]] = {name: [] for name in case.outputs}
     with fast_directory() as folder:
-        for report in carried_out.epochs(app_of(case, how), Path(folder) / "state", how):
+        for report in execution.epochs(app_of(case, how), Path(folder) / "state", how):
             for name, rows in report.rows.items():
                 found[name] += rows.to_dicts()
     return {name: sorted_rows(rows) for name, rows in found.items()}
@@ -243,7 +243,7 @@ def test_crashes_do_not_show() -> None:
             for life, (step, in_epoch) in enumerate([*at, ("never", -1)]):
                 with crashing(step, in_epoch):
                     try:
-                        for _ in carried_out.epochs(app_of(case, how, out), state, how, shift=life):
+                        for _ in execution.epochs(app_of(case, how, out), state, how, shift=life):
                             pass
                     except Crash:
                         event(f"crashed at {step}")
