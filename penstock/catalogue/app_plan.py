@@ -74,7 +74,6 @@ class AppPlan:
             edges=tuple(edge for edge in plan.edges if edge.target.output not in silent),
             outputs={name: one for name, one in plan.outputs.items() if name not in silent},
             idle_outputs=plan.idle_outputs - silent,
-            waiting_tops={name: top for name in silent if (top := plan.outputs[name].top) is not None},
         )
 
 

@@ -141,7 +141,6 @@ class JobEpochs:
                 "failed" if entry.number in without else entry.master.life,
                 builder.sinks(entry),
                 entry.recovery,
-                entry.of_app and not entry.in_app_plan,
             )
             for name, entry in present.items()
             if not entry.in_app_plan or entry.code is not None

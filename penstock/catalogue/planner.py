@@ -41,8 +41,6 @@ class PlannedJob:
     life: Life
     sinks: tuple[Sink, ...]
     recovery: Semantics | None = None
-    #: whether it is an output of the app that has a state of its own
-    has_left_app: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -150,7 +148,6 @@ def _join_plans(app: Plan, jobs: Plan) -> Plan:
         outputs={**app.outputs, **jobs.outputs},
         levels=max(app.levels, jobs.levels),
         idle_outputs=app.idle_outputs,
-        waiting_tops={**app.waiting_tops, **jobs.waiting_tops},
     )
 
 
@@ -183,9 +180,8 @@ class _PlanBuilder:
                 for target in self._selections[source].targets
             ]
         running = [planned for planned in self._jobs if planned.is_running]
-        outputs = {planned.job.name: _plan_output(planned) for planned in self._jobs}
-        tops = {name: one.top for name, one in outputs.items() if one.top is not None}
-        ranked = [planned for planned in self._jobs if planned.job.name in tops]
+        outputs = {planned.job.name: _plan_output(planned) for planned in running}
+        numbers = {planned.job.name: planned.job.number for planned in running if planned.job.number > 0}
         jobs = JobsPlan(
             {source: selection.selection(source) for source, selection in self._selections.items()},
             self._members,
@@ -194,19 +190,17 @@ class _PlanBuilder:
             {id_: frozenset({number}) for id_, number in self._owners.items() if number > 0}
             | {group: frozenset(one.job.number for one in members) for group, members in groups.items()}
             | {
-                output_state_id(one.job.name): frozenset({one.job.number})
-                for one in ranked
-                if one.job.number > 0
+                output_state_id(name): frozenset({number})
+                for name, number in numbers.items()
+                if outputs[name].top is not None
             },
-            frozenset(output_state_id(one.job.name) for one in ranked if one.has_left_app),
         )
         return Plan(
             self._name,
             _merge_scans(planned.job for planned in self._jobs),
             self._stages,
             _number(self._edges),
-            {planned.job.name: outputs[planned.job.name] for planned in running},
-            waiting_tops={one.job.name: tops[one.job.name] for one in ranked if not one.is_running},
+            outputs,
             levels=max((stage.level for stage in self._stages.values()), default=0),
             jobs=jobs,
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from penstock.catalogue.app_plan import stages_owned
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import Command, EmptyJob
 from penstock.query.physical import Plan
+from penstock.state.continuity import drop_states, output_state_id
 from penstock.state.manifest import Manifest
 
 
@@ -21,15 +21,14 @@ def drop_state_in_app(
     plan: Plan, names: Collection[str], manifest: Manifest
 ) -> tuple[Manifest, dict[str, int]]:
     """The manifest without the state that only these outputs of an app need, and the bytes of that state by output.
-    `plan` is the app's."""
+    `plan` is the app's. Rankings are computed again from totals that others need too."""
     own = stages_owned(plan, names)
     sizes: dict[str, int] = {}
     for stage, outputs in own.items():
         size = _state_bytes(stage, manifest)
         for output in outputs:
             sizes[output] = sizes.get(output, 0) + size
-    collections = {name: group for name, group in manifest.collections.items() if name not in own}
-    return replace(manifest, collections=collections), sizes
+    return drop_states(manifest, frozenset({*own, *map(output_state_id, names)})), sizes
 
 
 def own_state_bytes(names: Collection[str], plan: Plan, manifest: Manifest) -> Mapping[str, int]:

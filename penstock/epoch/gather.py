@@ -131,7 +131,7 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
     slices = [report for report in reports if isinstance(report, SliceReport)]
     rows: dict[str, pl.DataFrame] = {}
     last: dict[str, int] = {}
-    ranked = {*task.plan.outputs, *task.plan.waiting_tops}
+    ranked = {name for name, output in task.plan.outputs.items() if output.top is not None}
     last_results = {name: result for name, result in before.last_results.items() if name in ranked}
     frames_by_output, sorted_outputs = _frames_by_output(task, messages)
     for name, frames in frames_by_output.items():

@@ -281,7 +281,7 @@ class _Recovery:
                 )
         if outcome.actions.all_reset(self.last_plan) and not at_hand:
             outcome.lost_state_bytes = before.state_bytes()
-            manifest = replace(manifest, collections={})
+            manifest = replace(manifest, collections={}, last_results={})
         elif not at_hand:
             manifest = self.reset_state(manifest)
         state.manifests.commit(manifest)

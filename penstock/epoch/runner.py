@@ -43,7 +43,7 @@ from penstock.operators.watermark import add_partitions
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache
-from penstock.state.continuity import drop_reset_rankings
+from penstock.state.continuity import drop_stale_rankings
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
 from penstock.state.generation import Fence
@@ -267,7 +267,7 @@ class EpochRunner:
             )
             spans = [(stream, span) for stream, span in record.spans if stream in plan.scans]
             is_one_task = self._shape.is_small(spans, plan.scans) and self._can_be_one_task(maps)
-            before = drop_reset_rankings(self.manifest, plan.identities)
+            before = drop_stale_rankings(self.manifest, plan.identities)
             task = self._task(
                 epoch, plan, before, record, even_maps(maps.buckets, 1) if is_one_task else maps
             )
@@ -336,7 +336,8 @@ class EpochRunner:
         """Commit the state after an epoch."""
         self._check_fence()
         skipped = execution.skipped
-        manifest = keep_last_results(self.manifest, execution.result.manifest, skipped)
+        before = drop_stale_rankings(self.manifest, execution.plan.identities)
+        manifest = keep_last_results(before, execution.result.manifest, skipped)
         self._unused_runs = self.checkpoints.commit(manifest)
         if skipped and execution.epoch == self._recovery.last_epoch:
             self.checkpoints.checkpoint()

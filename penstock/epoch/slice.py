@@ -248,18 +248,21 @@ def _rank(
 ) -> pl.DataFrame | None:
     """The slice's candidates for a top-k."""
 
-    def refill(instant: int) -> pl.DataFrame:
+    def refill(instant: int) -> pl.DataFrame | None:
         assert isinstance(stage.operator, RunningAggregation)
-        assert rows is not None
-        current = stage.operator.current(state)
-        changed = rows.filter(pl.col(TIME) <= instant)
-        if current is not None:
+        frames = [] if rows is None else [rows.filter(pl.col(TIME) <= instant).sort(TIME)]
+        if (current := stage.operator.current(state)) is not None:
             current = run_steps(edge.steps, current, f"the totals of {stage.id}")
-            changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
-        return changed.unique(subset=[HASH, *top.keys], keep="last", maintain_order=True).drop(TIME)
+            frames.insert(0, current if rows is None else current.select(rows.columns))
+        if not any(frame.height for frame in frames):
+            return None
+        latest = pl.concat(frames).unique(subset=[HASH, *top.keys], keep="last", maintain_order=True)
+        return latest.drop(TIME)
 
     owner = output_state_id(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
-    candidates = top.process_slice(rows, ranking, refill)
-    here.add_changes(owner, ranking)
+    candidates = None
+    with here.failures.isolate(here.task.job_of(edge), here.task.job_seconds):
+        candidates = top.process_slice(rows, ranking, refill)
+        here.add_changes(owner, ranking)
     return candidates

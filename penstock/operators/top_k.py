@@ -2,7 +2,8 @@
 
 The input is the rows of an aggregate. The output is the k best rows of each window, or of running totals whenever the
 ranking changes. Ties are broken by key.
-State: `best`, the k best rows of every bucket, so that buckets can migrate between slices at any epoch.
+State: `best`, the k best rows of every bucket, so that buckets can migrate between slices at any epoch. Where it is
+missing, because the ranking was dropped or did not run for a while, it is made again from the totals.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from penstock.state.buckets import HASH, buckets_of
 
 _BUCKET = "_bucket"
 
-#: all rows of the slice as of an instant
-Refill = Callable[[int], pl.DataFrame]
+#: all rows of the slice as of an instant, `NEVER` for the end of the last epoch; None if there are none
+Refill = Callable[[int], pl.DataFrame | None]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class TopK:
             return None if rows is None else self.candidates(rows)
         stored = state.table("best", keys=self.keys)
         best = before = stored.all()
+        if best is None and (totals := refill(NEVER)) is not None:
+            best = self._best_of_all(totals, state)
         rankings = [self._rank(best, NEVER)] if best is not None else []
         if rows is not None:
             only_rises = best is not None and self._only_rises(rows, best)
@@ -74,7 +77,9 @@ class TopK:
             for step in rows.sort(TIME).partition_by(TIME, maintain_order=True):
                 instant: int = step[TIME][0]
                 if best is not None and not only_rises and self._has_worse(step, best):
-                    best = self._best(self._with_bucket(refill(instant), state), _BUCKET)
+                    totals = refill(instant)
+                    assert totals is not None, "those of this instant at least"
+                    best = self._best_of_all(totals, state)
                 else:
                     best = self._replace_rows(best, step.drop(TIME))
                 ranking = self._rank(best, instant)
@@ -90,6 +95,10 @@ class TopK:
     def candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
         """A slice's best rows of every window."""
         return self._best(rows, TIME)
+
+    def _best_of_all(self, rows: pl.DataFrame, state: SliceState) -> pl.DataFrame:
+        """The best rows per bucket of all rows of the slice."""
+        return self._best(self._with_bucket(rows, state), _BUCKET)
 
     def _replace_rows(self, best: pl.DataFrame | None, step: pl.DataFrame) -> pl.DataFrame:
         """The best rows per bucket after some keys got new totals."""

@@ -181,7 +181,6 @@ class JobsPlan:
     owners: Mapping[str, int]
     #: the columns read of the results that jobs emitted in the epoch before
     previous: Mapping[str, Mapping[str, pl.DataType]] = field(default_factory=dict)
-    #: the numbers of all jobs whose state each stage or ranking keeps, also of those that are paused or failed
+    #: the numbers of all jobs whose state each stage keeps, also of those that are paused or failed; and of the job of
+    #: each ranking
     numbers: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    #: the state of rankings of outputs that have left the plan of the app
-    left_app: frozenset[str] = frozenset()

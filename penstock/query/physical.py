@@ -121,8 +121,6 @@ class Plan:
     needed: frozenset[str] = frozenset()
     #: jobs that are paused or failed and keep their state, with the recovery that each declares
     waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
-    #: the rankings of outputs that do not run, which keep their state and their last result
-    waiting_tops: Mapping[str, TopK] = field(default_factory=dict)
     #: state of an app that commands have released: its outputs were dropped, emptied or altered
     released: frozenset[str] = frozenset()
 
@@ -143,10 +141,9 @@ class Plan:
     def identities(self) -> Identities:
         """The identities of the states of all stages and of the rankings of outputs, by their ids."""
         states = {stage.id: stage.identity for stage in self.stages.values()}
-        tops = {name: output.top for name, output in self.outputs.items()} | dict(self.waiting_tops)
-        for name, top in tops.items():
-            if top is not None:
-                states[output_state_id(name)] = digest_of(encode(top))
+        for name, output in self.outputs.items():
+            if output.top is not None:
+                states[output_state_id(name)] = digest_of(encode(output.top))
         versions = {stage.id: versions_of(stage.operator) for stage in self.stages.values()}
         readable = {stage.id: readable_versions(stage.operator) for stage in self.stages.values()}
         return Identities(
@@ -155,7 +152,6 @@ class Plan:
             {id_: ones for id_, ones in readable.items() if ones},
             None if self.jobs is None else self.jobs.numbers,
             self.released,
-            frozenset[str]() if self.jobs is None else self.jobs.left_app,
         )
 
     @cached_property

@@ -35,8 +35,6 @@ class Identities:
     jobs: Mapping[str, frozenset[int]] | None = None
     #: states that commands have released
     released: frozenset[str] = frozenset()
-    #: the rankings of outputs that have left the plan of the app, whose state in it was another
-    left_app: frozenset[str] = frozenset()
 
     @cached_property
     def live_jobs(self) -> frozenset[int]:
@@ -82,16 +80,22 @@ def compare(manifest: Manifest, query: Identities, *, same_query: bool = True) -
     return Continuity(tuple(sorted(kept)), tuple(sorted(dropped)), tuple(sorted(query.states.keys() - kept)))
 
 
-def drop_reset_rankings(manifest: Manifest, query: Identities) -> Manifest:
-    """Drop the state of rankings whose jobs a command has reset since: a job that is reset gets another number, but its
-    ranking keeps its id. State that names no job, as that of former versions, is kept unless it was the app's."""
-    reset = {
+def drop_stale_rankings(manifest: Manifest, query: Identities) -> Manifest:
+    """Drop the rankings that are another query's or another job's, with their last results: a command has altered,
+    reset or replaced the job of that name. They are computed again from the totals that they rank. Of format 1, which
+    tells neither, all rankings are computed again."""
+    rankings = {id_: one for id_, one in query.states.items() if id_.startswith(_OUTPUT)}
+    stale = {
         id_
-        for id_, job in query.job_ranges.items()
-        if id_.startswith(_OUTPUT)
-        and (id_ in query.left_app if id_ not in manifest.jobs else manifest.jobs[id_] != job)
+        for id_, identity in rankings.items()
+        if id_ in manifest.identities
+        and (manifest.identities[id_], manifest.jobs.get(id_)) != (identity, query.job_ranges.get(id_))
     }
-    return drop_states(manifest, frozenset(reset)) if reset else manifest
+    unknown = (rankings.keys() & manifest.collections.keys()) - manifest.identities.keys()
+    if unknown:
+        known = {id_: group for id_, group in manifest.collections.items() if id_ not in unknown}
+        manifest = replace(manifest, collections=known)
+    return drop_states(manifest, frozenset(stale)) if stale else manifest
 
 
 def drop_states_of_removed_jobs(manifest: Manifest, query: Identities) -> Manifest:
@@ -127,7 +131,7 @@ def _is_missed(id_: str, manifest: Manifest, query: Identities) -> bool:
         return False
     if query.jobs is None:
         return True
-    if id_.startswith(_OUTPUT):  # a ranking that the job has no more
+    if id_.startswith(_OUTPUT):  # a ranking is computed again from its totals
         return False
     alone = _ALONE.match(id_)
     numbers = manifest.jobs.get(id_, alone and alone[1])

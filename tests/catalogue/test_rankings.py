@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.query.stream import Stream
-from penstock.state.continuity import Identities, drop_reset_rankings
+from penstock.state.continuity import Identities, drop_stale_rankings
 from penstock.state.manifest import Manifest
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
@@ -26,6 +26,8 @@ from tests.catalogue import kit
 EPOCH = 10
 #: the first page gets no events after the first two epochs, so its place in the ranking is state alone
 PAGES = [f"/{'abcd'[n % 4 if n % 3 else 1]}" if n >= 2 * EPOCH else "/big" for n in range(12 * EPOCH)]
+#: running totals in SQL, to rank
+TOTALS = "SELECT page, COUNT(*) AS count FROM clicks GROUP BY page ORDER BY count DESC"
 
 
 def build_program(how: str, state: Path) -> Program:
@@ -41,15 +43,19 @@ def build_program(how: str, state: Path) -> Program:
         for n, page in enumerate(PAGES)
     ]
     stream = kit.of_log(ListLog({"p": [json.dumps(event) for event in events]}, finished=True))
-    tops: Stream = stream.key_by("page").running("1s").count().top(3, by="count")
+    totals = stream.key_by("page").running("1s").count()
+    tops: Stream = totals.top(3, by="count")
     if how == "job":
         return Program("rankings", state, streams={"clicks": stream}, queries={"tops": tops})
-    app = ps.app("rankings", ps.output("tops", tops), ps.output("pages", stream.select("page")))
+    others = totals if how == "shared" else stream.select("page")
+    app = ps.app("rankings", ps.output("tops", tops), ps.output("others", others))
     return program_of(app, state, keeps_results=True)
 
 
-def final_counts(how: str, state: Path, statements: Mapping[int, str], restarts: bool) -> list[int]:
-    """The counts of the last ranking; `statements`: SQL by the epoch before which it is executed."""
+def final_counts(
+    how: str, state: Path, statements: Mapping[int, str], restarts: bool, name: str = "tops"
+) -> list[int]:
+    """The counts of a job's last ranking; `statements`: SQL by the epoch before which it is executed."""
     epoch = 0
     while True:
         program = build_program(how, state)
@@ -59,10 +65,12 @@ def final_counts(how: str, state: Path, statements: Mapping[int, str], restarts:
                 if epoch in statements:
                     program.execute(statements[epoch])
                 if engine.step() is None:
-                    result = program.ask("tops")
+                    result = program.ask(name)
                     assert result is not None
-                    last = result.rows.filter(pl.col("as_of") == pl.col("as_of").max()).sort("rank")
-                    return list(last["count"])
+                    rows = result.rows
+                    if "as_of" in rows.columns:  # a job of SQL has the columns that it selects
+                        rows = rows.filter(pl.col("as_of") == pl.col("as_of").max())
+                    return sorted(rows["count"], reverse=True)[:3]
                 epoch += 1
                 if restarts:
                     break
@@ -93,13 +101,39 @@ def test_a_ranking_that_is_reset_starts_empty(how: str, restarts: bool, tmp_path
     assert counts == expected_counts(since=4)
 
 
-def test_state_of_former_versions_is_kept_unless_its_output_has_left_the_app() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_paused_ranking_follows_totals_that_another_output_needs(restarts: bool, tmp_path: Path) -> None:
+    statements = {4: "PAUSE JOB tops", 6: "RESUME JOB tops"}
+    assert final_counts("shared", tmp_path, statements, restarts) == expected_counts()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_replaces_an_output_starts_with_an_empty_ranking(restarts: bool, tmp_path: Path) -> None:
+    statements = {4: f"DROP JOB tops; CREATE JOB tops AS {TOTALS} LIMIT 3"}
+    assert final_counts("app", tmp_path, statements, restarts) == expected_counts(since=4)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_larger_ranking_has_rows_that_the_smaller_one_did_not_keep(restarts: bool, tmp_path: Path) -> None:
+    statements = {0: f"CREATE JOB few AS {TOTALS} LIMIT 1", 6: f"ALTER JOB few AS {TOTALS} LIMIT 3"}
+    assert final_counts("job", tmp_path, statements, restarts, name="few") == expected_counts()
+
+
+def test_a_ranking_is_kept_only_for_its_own_query_and_job() -> None:
     query = Identities({"out-tops": "a"}, {}, {}, {"out-tops": frozenset({7})})
-    unrecorded = Manifest(epoch=3, collections={"out-tops": {}, "out-others": {}})
-    assert drop_reset_rankings(unrecorded, query) == unrecorded
-    left = drop_reset_rankings(unrecorded, replace(query, left_app=frozenset({"out-tops"})))
-    assert left.collections.keys() == {"out-others"}
-    same = replace(unrecorded, jobs={"out-tops": "7"})
-    assert drop_reset_rankings(same, query) == same
-    other = replace(unrecorded, jobs={"out-tops": "6"})
-    assert drop_reset_rankings(other, query).collections.keys() == {"out-others"}
+    held = Manifest(collections={"out-tops": {}, "others": {}}, last_results={"tops": "x"})
+    own = replace(held, identities={"out-tops": "a"}, jobs={"out-tops": "7"})
+    assert drop_stale_rankings(own, query) == own
+    for other in (
+        replace(own, jobs={"out-tops": "6"}),
+        replace(own, jobs={}),
+        replace(own, identities={"out-tops": "b"}),
+    ):
+        dropped = drop_stale_rankings(other, query)
+        assert dropped.collections.keys() == {"others"}
+        assert not dropped.last_results
+    of_format_1 = drop_stale_rankings(held, query)
+    assert of_format_1.collections.keys() == {"others"}
+    assert of_format_1.last_results == held.last_results, (
+        "a ranking that has not changed is not emitted again"
+    )

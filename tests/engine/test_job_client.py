@@ -9,14 +9,14 @@ from pathlib import Path
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import JobServer, ResultRows
 from tests.catalogue import kit
-from tests.catalogue.test_commands import grown, put
+from tests.catalogue.kit import append_events, growing_log
 
 COUNT = "CREATE JOB n AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
 
 
 def test_a_client_reads_the_replies_and_results_of_the_engine(tmp_path: Path) -> None:
-    log, events = grown()
-    put(log, events)
+    log, events = growing_log()
+    append_events(log, events)
     with kit.running(tmp_path, kit.of_log(log), COUNT) as (jobs, engine), JobServer(jobs, tmp_path) as server:
         with JobClient(tmp_path) as client:
             (created,) = client.execute("CREATE JOB seen AS SELECT user, status FROM clicks")

@@ -22,7 +22,7 @@ from tests.ha.unit_kit import JOBS, Kit
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
 
-LATE = "SELECT time, user, page, amount FROM events"
+ADDED = "SELECT time, user, page, amount FROM events"
 Row = dict[str, Any]
 Make = Callable[..., "JobsKit"]
 
@@ -125,7 +125,7 @@ def test_a_follower_with_jobs_takes_over_and_nothing_is_lost_or_repeated(
     kit = make(scheme, checkpoint_every=every)
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme))
-    kit.change_job(f"CREATE JOB late AS {LATE} INTO jsonl('{kit.extra}/late')", emits_all)
+    kit.change_job(f"CREATE JOB late AS {ADDED} INTO jsonl('{kit.extra}/late')", emits_all)
     kit.wait_for_epochs()
     first, leads = kit.leader(), kit.replace_leader()
     kit.change_job("ALTER JOB late SET WHERE amount < 1", emits_cheap)
@@ -151,7 +151,7 @@ def test_the_scheme_of_a_unit_with_jobs_changes_while_commands_arrive(make: Make
     kit.feeder.start()
     kit.wait_until("an engine leads", kit.leader)
     kit.execute_command("ALTER JOB sessions SET RECOVERY precise")
-    kit.change_job(f"CREATE JOB late AS {LATE} INTO jsonl('{kit.extra}/late')", emits_all)
+    kit.change_job(f"CREATE JOB late AS {ADDED} INTO jsonl('{kit.extra}/late')", emits_all)
     for scheme in (
         Scheme.active_replication,
         Scheme.passive_hot,
@@ -180,7 +180,7 @@ def test_a_job_that_fails_with_the_leader_alone_has_failed(make: Make) -> None:
     kit = make(Scheme.active_replication)
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_replication))
-    risky = LATE.replace("user,", "risky(user) AS user,")
+    risky = ADDED.replace("user,", "risky(user) AS user,")
     kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
     kit.wait_for_epochs()
     raise_in(kit, kit.leader())
@@ -209,7 +209,7 @@ def test_a_follower_in_which_a_job_fails_alone_is_replaced(make: Make) -> None:
     kit = make(Scheme.active_standby)
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
-    risky = LATE.replace("user,", "risky(user) AS user,")
+    risky = ADDED.replace("user,", "risky(user) AS user,")
     kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
     kit.wait_for_epochs()
     follower = kit.wait_until("there is a follower", lambda: kit.follower("following"))
@@ -230,7 +230,7 @@ def test_a_follower_that_cannot_build_a_job_at_its_start_ends_alone(make: Make) 
     kit = make(Scheme.active_standby)
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
-    risky = LATE.replace("user,", "risky(user) AS user,")
+    risky = ADDED.replace("user,", "risky(user) AS user,")
     kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
     kit.wait_for_epochs()
     first, leader = kit.follower("following"), kit.leader()
