@@ -17,6 +17,7 @@ from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import find_problems
 from penstock.state.run import Piece, RunEntry
+from penstock.testing.list_sink import ListSink
 from tests.epoch import map_changes
 from tests.epoch.map_changes import LOCATIONS, PlannedChange, build, rows_of, run_engine
 from tests.operators.harness import (
@@ -94,8 +95,8 @@ def test_a_migration_counts_what_another_executor_has_to_read() -> None:
 def test_changes_of_maps_at_any_epochs_do_not_change_the_output(
     history: History, cutting: Cutting, changes: list[PlannedChange], wait_for_warm_up: bool
 ) -> None:
-    undisturbed: dict[str, map_changes.ListSink] = {}
-    moved: dict[str, map_changes.ListSink] = {}
+    undisturbed: dict[str, ListSink] = {}
+    moved: dict[str, ListSink] = {}
     with fast_directory() as folder:
         run_engine(build(history, STRAIGHT, undisturbed), Path(folder) / "straight", slices=1)
         reports = run_engine(
@@ -114,8 +115,8 @@ def test_changes_of_maps_at_any_epochs_do_not_change_the_output(
 
 def test_an_epoch_record_has_the_maps_and_a_repeated_epoch_may_use_others(state: Path) -> None:
     history = map_changes.new_history(60)
-    undisturbed: dict[str, map_changes.ListSink] = {}
-    sinks: dict[str, map_changes.ListSink] = {}
+    undisturbed: dict[str, ListSink] = {}
+    sinks: dict[str, ListSink] = {}
     run_engine(build(history, STRAIGHT, undisturbed), state / "straight", slices=1)
     cutting = map_changes.epochs_of(10)
     change: PlannedChange = (
@@ -143,8 +144,8 @@ def test_an_epoch_record_has_the_maps_and_a_repeated_epoch_may_use_others(state:
 
 
 def test_slices_without_a_bucket_of_any_operator_have_nothing_to_do(state: Path) -> None:
-    undisturbed: dict[str, map_changes.ListSink] = {}
-    sinks: dict[str, map_changes.ListSink] = {}
+    undisturbed: dict[str, ListSink] = {}
+    sinks: dict[str, ListSink] = {}
     history = map_changes.new_history(40)
     run_engine(build(history, STRAIGHT, undisturbed), state / "straight", slices=1)
     lonely = BucketMaps((9,) * BUCKETS)
