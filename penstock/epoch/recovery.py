@@ -26,7 +26,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from penstock.catalogue.program import Program
@@ -147,7 +147,8 @@ class JobRecovery:
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> JobRecovery:
-        return JobRecovery(**{**body, "semantics": Semantics(body["semantics"])})
+        counts = {one.name: body[one.name] for one in fields(JobRecovery) if one.name in body}
+        return JobRecovery(**{**counts, "semantics": Semantics(body["semantics"])})
 
 
 @dataclass

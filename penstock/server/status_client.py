@@ -15,7 +15,16 @@ from penstock.metrics.epoch import EpochMetrics
 
 def request_status(state: Path, timeout_seconds: float | None = None) -> EngineStatus:
     """The status of the engine on a state directory."""
-    return EngineStatus.from_json(_request(state, "status", timeout_seconds))
+    body = _request(state, "status", timeout_seconds)
+    try:
+        return EngineStatus.from_json(body)
+    except (KeyError, TypeError, ValueError) as failure:
+        raise ExternalError(
+            "ENGINE_OF_OTHER_VERSION",
+            f"the engine on {state} reports a status that this version of Penstock does not know",
+            detail=f"{type(failure).__name__}: {failure}",
+            hint="Use the Penstock that started the engine, or start the engine again with this one.",
+        ) from failure
 
 
 def request_metrics(state: Path, timeout_seconds: float | None = None) -> str:
