@@ -125,7 +125,8 @@ class Site:
             unit = Unit.at(self.state)
             unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
             unit.close()
-            until(lambda: not self.members(), 20)  # those that are still starting end by themselves
+            # those that are still starting end by themselves, on a busy machine after they have started Spark
+            until(lambda: not self.members(), 90)
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
