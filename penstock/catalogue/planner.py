@@ -181,7 +181,6 @@ class _PlanBuilder:
             ]
         running = [planned for planned in self._jobs if planned.is_running]
         outputs = {planned.job.name: _plan_output(planned) for planned in running}
-        numbers = {planned.job.name: planned.job.number for planned in running if planned.job.number > 0}
         jobs = JobsPlan(
             {source: selection.selection(source) for source, selection in self._selections.items()},
             self._members,
@@ -190,9 +189,9 @@ class _PlanBuilder:
             {id_: frozenset({number}) for id_, number in self._owners.items() if number > 0}
             | {group: frozenset(one.job.number for one in members) for group, members in groups.items()}
             | {
-                output_state_id(name): frozenset({number})
-                for name, number in numbers.items()
-                if outputs[name].top is not None
+                output_state_id(one.job.name): frozenset({one.job.number})
+                for one in running
+                if one.job.number > 0 and outputs[one.job.name].top is not None
             },
         )
         return Plan(

@@ -336,8 +336,10 @@ class EpochRunner:
         """Commit the state after an epoch."""
         self._check_fence()
         skipped = execution.skipped
-        before = drop_stale_rankings(self.manifest, execution.plan.identities)
-        manifest = keep_last_results(before, execution.result.manifest, skipped)
+        manifest = execution.result.manifest
+        if skipped:
+            before = drop_stale_rankings(self.manifest, execution.plan.identities)
+            manifest = keep_last_results(before, manifest, skipped)
         self._unused_runs = self.checkpoints.commit(manifest)
         if skipped and execution.epoch == self._recovery.last_epoch:
             self.checkpoints.checkpoint()

@@ -82,8 +82,8 @@ def compare(manifest: Manifest, query: Identities, *, same_query: bool = True) -
 
 def drop_stale_rankings(manifest: Manifest, query: Identities) -> Manifest:
     """Drop the rankings that are another query's or another job's, with their last results: a command has altered,
-    reset or replaced the job of that name. They are computed again from the totals that they rank. Of format 1, which
-    tells neither, all rankings are computed again."""
+    reset or replaced the job of that name. They are computed again from the totals that they rank, and so are all of a
+    manifest of format 1, which records neither."""
     rankings = {id_: one for id_, one in query.states.items() if id_.startswith(_OUTPUT)}
     stale = {
         id_
