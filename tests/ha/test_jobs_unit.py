@@ -177,12 +177,7 @@ def test_the_scheme_of_a_unit_with_jobs_changes_while_commands_arrive(make: Make
 
 
 def test_a_job_that_fails_with_the_leader_alone_has_failed(make: Make) -> None:
-    kit = make(Scheme.active_replication)
-    kit.feeder.start()
-    kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_replication))
-    risky = ADDED.replace("user,", "risky(user) AS user,")
-    kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
-    kit.wait_for_epochs()
+    kit = start_with_risky_job(make, Scheme.active_replication)
     raise_in(kit, kit.leader())
     kit.wait_until("it has failed", lambda: kit.job_state("late") == "failed")
     kit.wait_for_epochs()
@@ -206,12 +201,7 @@ def test_a_job_that_fails_with_the_leader_alone_has_failed(make: Make) -> None:
 
 
 def test_a_follower_in_which_a_job_fails_alone_is_replaced(make: Make) -> None:
-    kit = make(Scheme.active_standby)
-    kit.feeder.start()
-    kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
-    risky = ADDED.replace("user,", "risky(user) AS user,")
-    kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
-    kit.wait_for_epochs()
+    kit = start_with_risky_job(make, Scheme.active_standby)
     follower = kit.wait_until("there is a follower", lambda: kit.follower("following"))
     raise_in(kit, follower)
     kit.wait_until("it has ended", lambda: follower not in kit.members())
@@ -227,12 +217,7 @@ def test_a_follower_in_which_a_job_fails_alone_is_replaced(make: Make) -> None:
 
 
 def test_a_follower_that_cannot_build_a_job_at_its_start_ends_alone(make: Make) -> None:
-    kit = make(Scheme.active_standby)
-    kit.feeder.start()
-    kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
-    risky = ADDED.replace("user,", "risky(user) AS user,")
-    kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
-    kit.wait_for_epochs()
+    kit = start_with_risky_job(make, Scheme.active_standby)
     first, leader = kit.follower("following"), kit.leader()
     assert first
     assert leader
@@ -249,6 +234,17 @@ def test_a_follower_that_cannot_build_a_job_at_its_start_ends_alone(make: Make) 
     kit.wait_for_epochs()
     kit.finish()
     kit.check_output("late")
+
+
+def start_with_risky_job(make: Make, scheme: Scheme) -> JobsKit:
+    """A unit with a job whose function raises where `raise_in` says."""
+    kit = make(scheme)
+    kit.feeder.start()
+    kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme))
+    risky = ADDED.replace("user,", "risky(user) AS user,")
+    kit.change_job(f"CREATE JOB late AS {risky} INTO jsonl('{kit.extra}/late')", emits_all)
+    kit.wait_for_epochs()
+    return kit
 
 
 def raise_in(kit: JobsKit, name: str | None, *, others: bool = False) -> None:
