@@ -1,5 +1,8 @@
 """Archives of golden state: packed small and always alike, unpacked anywhere.
 
+    FORMAT/CASE.tar.xz    a case
+    FORMAT/input.tar.xz   the lines of the cases of this format that have none of their own
+
 about.json            what made it: commit, versions, the epoch and the offsets at the cut, the operators with state
 input/STREAM/PART     the lines of every stream
 state/                the state directory, as an engine left it
@@ -14,6 +17,7 @@ import json
 import lzma
 import shutil
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +26,11 @@ from typing import Any
 import polars as pl
 from polars import selectors
 
+from tests.golden.given import made_lines
+
 FORMATS = Path(__file__).parent
+#: the folder of the lines, and the archive of those that cases share
+INPUT = "input"
 #: rows by output, each as canonical text, sorted
 Rows = dict[str, list[str]]
 
@@ -36,8 +44,30 @@ def path_of(release: str, case: str) -> Path:
 
 
 def releases() -> list[str]:
-    """Which formats there are archives of."""
-    return sorted(path.name for path in FORMATS.glob("format-*") if path.is_dir())
+    """Which formats there are archives of, the oldest first."""
+    return sorted((path.name for path in FORMATS.glob("format-*") if path.is_dir()), key=number_of)
+
+
+def number_of(release: str) -> int:
+    """The number of a format."""
+    return int(release.removeprefix("format-"))
+
+
+def cases_of(release: str) -> set[str]:
+    """The cases that a format has archives of."""
+    return {path.name.removesuffix(".tar.xz") for path in (FORMATS / release).iterdir()} - {INPUT}
+
+
+def pack_case(folder: Path, release: str, case: str) -> int:
+    """Pack a case, without its lines where they are those that the cases of its format share; returns the bytes."""
+    shared = path_of(release, INPUT)
+    if not shared.exists():
+        with tempfile.TemporaryDirectory() as lines:
+            write_lines(Path(lines), made_lines())
+            pack(Path(lines), shared)
+    if read_lines(folder) == made_lines():
+        shutil.rmtree(folder / INPUT)
+    return pack(folder, path_of(release, case))
 
 
 def pack(folder: Path, target: Path) -> int:
@@ -64,11 +94,19 @@ def pack(folder: Path, target: Path) -> int:
 
 
 def unpack(archive: Path, folder: Path) -> dict[str, Any]:
-    """Put an archive's files into a folder; returns what it says about itself."""
+    """Put an archive's files into a folder, and the lines that it shares; returns what it says about itself."""
+    _extract(archive, folder)
+    if not (folder / INPUT).exists():
+        _extract(archive.with_name(f"{INPUT}.tar.xz"), folder)
+    if (code := folder / "state" / "code").exists():
+        code.chmod(0o700)  # as the engine made it, whatever the umask is here
+    return about(folder)
+
+
+def _extract(archive: Path, folder: Path) -> None:
     with tarfile.open(archive) as tar:
         # Python 3.11 knows filters from its fourth patch on
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    return about(folder)
 
 
 def about(folder: Path) -> dict[str, Any]:
@@ -81,7 +119,7 @@ def write_lines(folder: Path, lines: Mapping[str, Mapping[str, Iterable[str]]]) 
     """Store the lines of streams."""
     for stream, parts in lines.items():
         for part, content in parts.items():
-            path = folder / "input" / stream / part
+            path = folder / INPUT / stream / part
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(f"{line}\n" for line in content))
 
@@ -90,7 +128,7 @@ def read_lines(folder: Path) -> dict[str, dict[str, list[str]]]:
     """The lines of streams that an archive holds."""
     return {
         stream.name: {part.name: part.read_text().splitlines() for part in sorted(stream.iterdir())}
-        for stream in sorted((folder / "input").glob("*"))
+        for stream in sorted((folder / INPUT).glob("*"))
     }
 
 
@@ -131,14 +169,20 @@ def _objects(folder: Path, through: int | None) -> Iterator[Mapping[str, Any]]:
 
 
 def newest_manifest(state: Path) -> dict[str, Any]:
-    """The newest manifest of format 1, read without the product's code: its first line is JSON."""
+    """The newest manifest, read without the product's code: its first line is JSON."""
     newest = max((state / "manifests").glob("*.json"))
     found: dict[str, Any] = json.loads(newest.read_text().splitlines()[0])
     return found
 
 
+def formats_of(state: Path) -> set[int]:
+    """The formats that penstock.json and the newest manifest say."""
+    facts: dict[str, Any] = json.loads((state / "penstock.json").read_text())
+    return {facts.get("format", 1), newest_manifest(state).get("format", 1)}
+
+
 def rows_held(manifest: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """How many rows a manifest of format 1 says there are, by operator and collection."""
+    """How many rows a manifest says there are, by operator and collection."""
     held: dict[str, dict[str, int]] = {}
     for operator, group in manifest["collections"].items():
         for name, entries in group.items():
@@ -154,14 +198,14 @@ def newest_record(state: Path) -> int:
 
 
 def offsets(state: Path, epoch: int) -> dict[str, dict[str, int]]:
-    """The offsets that an epoch record of format 1 reaches, by stream and partition."""
+    """The offsets that an epoch record reaches, by stream and partition."""
     record = state / "epochs" / f"{epoch:012d}.json"
     reached: dict[str, dict[str, int]] = json.loads(record.read_text())["end"]["at"]
     return reached
 
 
 def rename(state: Path, before: str, after: str) -> None:
-    """Put another id of a partition into the epoch records and manifests of format 1."""
+    """Put another id of a partition into the epoch records and manifests."""
     for path in sorted((state / "epochs").glob("*.json")):
         path.write_text(path.read_text().replace(f'"{before}"', f'"{after}"'))
     for path in sorted((state / "manifests").glob("*.json")):
@@ -169,7 +213,7 @@ def rename(state: Path, before: str, after: str) -> None:
 
 
 def forget(state: Path, operator: str) -> None:
-    """Take an operator's collections out of the newest manifest of format 1."""
+    """Take an operator's collections out of the newest manifest."""
     manifest = newest_manifest(state)
     del manifest["collections"][operator]
     _write_manifest(max((state / "manifests").glob("*.json")), json.dumps(manifest))
@@ -199,7 +243,7 @@ def unit_record(state: Path) -> dict[str, Any]:
 
 
 def without_places(state: Path, file: Path) -> None:
-    """Leave out of a unit's directory where its application's file is, which every start says anew, and what its
+    """Leave out of a unit's directory where its application's file is, which every start writes again, and what its
     engines printed."""
     launch = state / "ha" / "unit.json"
     launch.write_text(launch.read_text().replace(str(file), file.name))

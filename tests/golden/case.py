@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import re
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,17 +16,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.golden import archive, lives, unit_app
+from tests.golden import archive, lives, plans, unit_app
 from tests.golden.archive import Rows
 from tests.golden.given import Given, Lines
 
 #: kinds of operators that hold no state between epochs
-STATELESS_KINDS = frozenset({"relay"})
+STATELESS_KINDS = frozenset({"round-robin"})
 #: directories of rows that are put aside: dead letters and late events
 ASIDE = ("dead", "late")
 _OF_A_FILE = re.compile(r'(?<="partition": ")[0-9a-f]+-([0-9a-f]{8}")')
-#: the stream that agents reduce
-REDUCED = "events"
 
 
 @dataclass(frozen=True)
@@ -47,11 +42,19 @@ class Case:
     checkpoint_every: int = 1
     #: the outputs whose rows depend on no earlier event, or that have ended by the cut
     stateless: frozenset[str] = frozenset()
-    #: what is said to jobs, before which epoch; then epochs are cut alike in every life
+    #: the changes of jobs, by the epoch before which they are executed; then epochs are cut alike in every life
     commands: lives.Commands = field(default_factory=dict)
     moves: lives.Moves = field(default_factory=dict)
     #: commands after which the first ones are kept as a snapshot of what they came to
     fold_after: int | None = None
+    #: whether the cut is between epochs that emit together what is due at one instant
+    holds_emissions: bool = False
+    #: the first format that has it
+    since: int = 1
+    #: through which epoch an engine that was killed has executed the commands
+    executed: int = -1
+    #: how much of the log an epoch takes after the cut, if that may be another amount
+    rest_units: int = 33
 
     @property
     def _cutting(self) -> dict[str, Any]:
@@ -72,6 +75,7 @@ class Case:
             commands=self.commands,
             moves=self.moves,
             fold_after=self.fold_after,
+            holds_emissions=self.holds_emissions,
             **self._cutting,
         )
         assert done == self.cut, f"{self.name}: everything was read in {done} epochs"
@@ -85,7 +89,7 @@ class Case:
 
     def operators(self, given: Given, folder: Path) -> dict[str, str]:
         """The stateful operators whose state the archive must hold, by id, each with its kind."""
-        found = lives.operators_of(self.build(given), folder / "state")
+        found = plans.operators_of(self.build(given), folder / "state")
         return {name: kind for name, kind in found.items() if kind not in STATELESS_KINDS}
 
     def state(self, folder: Path) -> Path:
@@ -98,7 +102,7 @@ class Case:
 
     def planned(self, given: Given, folder: Path) -> list[object]:
         """The operators themselves and the logs, for whoever looks at what the cases cover."""
-        return lives.planned(self.build(given), folder / "state")
+        return plans.planned(self.build(given), folder / "state")
 
     # -- continuing ------------------------------------------------------------------------------
 
@@ -107,8 +111,9 @@ class Case:
 
     def rest(self, given: Given, folder: Path) -> None:
         """Continue on an unpacked state directory to the end of the input; cut otherwise, if that may be."""
-        cutting = self._cutting if self.commands else {**self._cutting, "epoch_units": 33}
-        lives.live(self.build(given), folder / "state", slices=3, commands=self.commands, **cutting)
+        cutting = self._cutting if self.commands else {**self._cutting, "epoch_units": self.rest_units}
+        commands = {epoch: change for epoch, change in self.commands.items() if epoch > self.executed}
+        lives.live(self.build(given), folder / "state", slices=3, commands=commands, **cutting)
 
     def rest_on_spark(self, given: Given, folder: Path, spark: SparkSession) -> None:
         """The same on real Spark."""
@@ -122,120 +127,6 @@ class Case:
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
         """How a test of it is marked."""
         return ()
-
-
-@dataclass(frozen=True)
-class Killed(Case):
-    """A case whose engine is killed at a step of an epoch, in a process of its own."""
-
-    step: str = "recorded"
-
-    def first(self, given: Given, folder: Path) -> None:
-        killed = subprocess.run(
-            [sys.executable, "-m", "tests.golden.dying", self.name, str(folder)],
-            env=os.environ
-            | {"PENSTOCK_KILL_AT": f"{self.step}:{self.cut}", "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,
-            timeout=120,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, f"{self.name} did not die: {killed.returncode}"
-
-    def die(self, given: Given, folder: Path) -> None:
-        """Live until killed; in the process that is to be."""
-        lives.live(self.build(given), folder / "state", **self._cutting)
-
-
-@dataclass(frozen=True)
-class Reduced(Case):
-    """A case over lines that agents have reduced. No public name makes such an app: `--reduced` does."""
-
-    def lines(self, made: Mapping[str, Lines]) -> Mapping[str, Lines]:
-        app = self.build(Given(made, Path("out")))
-        parts = made[REDUCED].items()
-        return {REDUCED: {part: lives.reduced_lines(app, REDUCED, lines) for part, lines in parts}}
-
-    def first(self, given: Given, folder: Path) -> None:
-        self._over(given).first(given, folder)
-
-    def whole(self, given: Given, folder: Path) -> None:
-        self._over(given).whole(given, folder)
-
-    def rest(self, given: Given, folder: Path) -> None:
-        self._over(given).rest(given, folder)
-
-    def operators(self, given: Given, folder: Path) -> dict[str, str]:
-        return self._over(given).operators(given, folder)
-
-    def planned(self, given: Given, folder: Path) -> list[object]:
-        return self._over(given).planned(given, folder)
-
-    def _over(self, given: Given) -> Case:
-        """The case over partial answers."""
-        return Case(
-            self.name, lambda given: lives.reduced(self.build(given), REDUCED), self.cut, self.epoch_units
-        )
-
-
-@dataclass(frozen=True)
-class OnSpark(Case):
-    """A case whose state directory a real Spark wrote, with the offsets and commits of its streaming query."""
-
-    def first(self, given: Given, folder: Path) -> None:
-        lives.live_on_spark(
-            self.build(given), folder / "state", epochs=self.cut, epoch_units=self.epoch_units
-        )
-
-
-@dataclass(frozen=True)
-class Files(Case):
-    """A case over text files, whose partitions are known by inode and first line.
-
-    A backup brought to another place has files of other inodes, so what is unpacked would be read as new files. The
-    archive says which file was which partition; `restore` writes the files anew and puts their inodes into the epoch
-    records and manifests (and a manifest's checksum), as a tool that restores backups would. Nothing else of the state
-    directory names a place: the glob is relative, and a case works in its folder.
-
-    `rotate` instead packs the files, as a rotation does: an archive takes the identity of the text file it was made of,
-    so nothing is rewritten.
-    """
-
-    def first(self, given: Given, folder: Path) -> None:
-        self._write(given, folder)
-        super().first(given, folder)
-
-    def whole(self, given: Given, folder: Path) -> None:
-        self._write(given, folder)
-        super().whole(given, folder)
-
-    def facts(self, folder: Path) -> dict[str, Any]:
-        ids = archive.offsets(folder / "state", archive.newest_record(folder / "state"))["events"]
-        inodes = {f"{path.stat().st_ino:x}": path.name for path in (folder / "logs").iterdir()}
-        return {"files": {inodes[id.split("-")[0]]: id for id in ids}, "offsets": self._by_part(folder, ids)}
-
-    def _by_part(self, folder: Path, ids: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """How many lines of every file have been read."""
-        inodes = {f"{path.stat().st_ino:x}": path for path in (folder / "logs").iterdir()}
-        read = {inodes[id.split("-")[0]]: offset for id, offset in ids.items()}
-        return {"events": {path.stem: path.read_bytes()[:at].count(b"\n") for path, at in read.items()}}
-
-    def restore(self, folder: Path) -> None:
-        shutil.rmtree(folder / "logs")
-        self._write(given_of(folder), folder)
-        for name, before in archive.about(folder)["files"].items():
-            inode = (folder / "logs" / name).stat().st_ino
-            archive.rename(folder / "state", before, f"{inode:x}-{before.split('-')[1]}")
-
-    def rotate(self, folder: Path) -> None:
-        """Bring the files back packed."""
-        for path in sorted((folder / "logs").iterdir()):
-            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-            path.unlink()
-
-    def _write(self, given: Given, folder: Path) -> None:
-        (folder / "logs").mkdir(exist_ok=True)
-        for part, lines in given.lines["events"].items():
-            (folder / "logs" / f"{part}.log").write_text("".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True)
@@ -372,6 +263,7 @@ def make(case: Case, made: Mapping[str, Lines], folder: Path) -> dict[str, Any]:
     with within(folder):
         case.first(given, folder)
         operators, facts = case.operators(given, folder), case.facts(folder)
+        kinds = plans.kinds_of(case.planned(given, folder))
     state = case.state(folder)
     manifest = archive.newest_manifest(state)
     without = sorted(operators.keys() - archive.rows_held(manifest).keys())
@@ -382,10 +274,25 @@ def make(case: Case, made: Mapping[str, Lines], folder: Path) -> dict[str, Any]:
         "recorded": archive.newest_record(state),
         "offsets": archive.offsets(state, manifest["epoch"]),
         "operators": operators,
+        "kinds": kinds,
         "answers": sorted(manifest["answers"]),
         **facts,
     }
     after = given.after(facts["offsets"])
-    archive.write_rows(folder / "expected", rows(case, "undisturbed", given))
-    archive.write_rows(folder / "alone", rows(replace(case, commands={}), "alone", after))
+    expected = rows(case, "undisturbed", given)
+    alone = rows(replace(case, commands={}), "alone", after)
+    check_dependence(case, expected, found(folder, facts["epoch"]), alone)
+    archive.write_rows(folder / "expected", expected)
     return facts
+
+
+def check_dependence(case: Case, expected: Rows, before: Rows, alone: Rows) -> None:
+    """Check that the rows of every output after the cut depend on what was before it. `alone`: the rows of the events
+    after the cut by themselves, which the archives of format 1 hold; for later ones this is checked when they are made.
+    """
+    for output in before.keys() - case.stateless:
+        if is_aside(output):
+            continue
+        rest = Counter(expected[output]) - Counter(before[output])
+        assert rest, f"nothing of {output} comes after the cut"
+        assert rest != Counter(alone.get(output, [])), f"{output} does not depend on what was before the cut"

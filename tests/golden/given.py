@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import penstock as ps
 from penstock.testing import ListLog
@@ -27,6 +27,8 @@ COLUMNS = {
     "amount": ps.Float64(),
     "tags": ps.String(),
 }
+#: where files of Python were read, as stored code says; nothing is there when an archive is opened
+CODE_PLACE = "/srv/penstock-golden"
 BEGIN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
@@ -56,6 +58,30 @@ class Given:
             for name, stream in self.lines.items()
         }
         return replace(self, lines=rest)
+
+
+@dataclass(frozen=True)
+class Named:
+    """Statements sent as a request with a name: sent again, they get the same replies and change nothing."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """A request that comes with code: create or alter a job from a file of Python, or deploy the file and drop what it
+    no longer has. `files`: the texts of the file and of the modules it imports, by name, the file first."""
+
+    do: Literal["create", "alter", "deploy"]
+    files: Mapping[str, str]
+    #: the job, and which attribute of the file it is; not for a deploy
+    job: str = ""
+    attribute: str = ""
+
+
+#: what changes jobs: statements, or a request
+Change = str | Named | FromFile
 
 
 def made_lines() -> dict[str, Lines]:

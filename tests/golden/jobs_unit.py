@@ -28,6 +28,7 @@ class OfJobsUnit(OfUnit):
         def stages() -> Iterator[str]:
             for lines, text in sorted(self.commands.items()):
                 write_limit(folder, str(lines))
+                assert isinstance(text, str)
                 yield text
             write_limit(folder, "all")
 
@@ -44,5 +45,6 @@ class OfJobsUnit(OfUnit):
         for lines, text in sorted(self.commands.items()):
             if start < lines <= end:
                 super().grow(unit, folder, start, lines)
+                assert isinstance(text, str)
                 unit.execute(text)
         super().grow(unit, folder, start, end)

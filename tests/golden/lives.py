@@ -18,6 +18,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.catalogue.app_plan import AppPlan
+from penstock.catalogue.code import CodeBundle
+from penstock.catalogue.code_requests import AlterFrom, CodeRequest, CreateFrom, Deploy
 from penstock.catalogue.command import Reply
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Program
@@ -41,7 +44,10 @@ from penstock.settings import INLINE, Settings
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
+from penstock.state.state_facts import FORMAT
 from penstock.testing.inline import InlineEngine
+from tests.golden.given import CODE_PLACE, Change, FromFile, Named
+from tests.operators.harness import Holding
 
 BUCKETS = 8
 #: manifests that an archive holds: one to open, one to go back to
@@ -49,10 +55,13 @@ KEPT = 2
 #: of a segment log, small enough for several segments
 SEGMENT_BYTES = 1_000
 
+#: the format that the code of today writes
+CURRENT_FORMAT = f"format-{FORMAT}"
+
 #: what a case runs
 Query = ps.App | JobsApp
-#: by epoch, the statements said before it
-Commands = Mapping[int, str]
+#: by epoch, the changes executed before it
+Commands = Mapping[int, Change | Sequence[Change]]
 #: by epoch, the buckets that go to other slices before it; of all operators
 Moves = Mapping[int, Mapping[int, int]]
 
@@ -68,9 +77,12 @@ def live(
     commands: Commands | None = None,
     moves: Moves | None = None,
     fold_after: int | None = None,
+    holds_emissions: bool = False,
+    drop_state: bool = False,
 ) -> int:
-    """Run some epochs, or until everything is read; returns how many."""
-    program = _program(query, state, fold_after)
+    """Run some epochs, or until everything is read; returns how many. With `holds_emissions` results that are due
+    together are emitted over several epochs."""
+    program = make_program(query, state, fold_after)
     engine = InlineEngine(
         program,
         state,
@@ -78,28 +90,53 @@ def live(
         slices=slices,
         buckets=BUCKETS,
         checkpoint_every=checkpoint_every,
+        closing=Holding(3) if holds_emissions else None,
+        drop_state=drop_state,
     )
     done = 0
     try:
         while epochs is None or done < epochs:
-            if text := (commands or {}).get(engine.next_epoch):
-                program.execute(text)
+            _execute(program, (commands or {}).get(engine.next_epoch, ()))
             if owners := (moves or {}).get(engine.next_epoch):
-                engine.runner.remap(MapChange(_moved(engine.runner.maps, owners, _plan(program))))
+                engine.runner.request_map_change(
+                    MapChange(_moved(engine.runner.maps, owners, _plan(program)))
+                )
             if engine.step() is None:
                 break
             done += 1
         engine.runner.checkpoint()
         if epochs is not None:
-            engine.recycle(KEPT)
+            engine.remove_old_state(KEPT)
     finally:
         engine.close()
     return done
 
 
+def _execute(program: Program, changes: Change | Sequence[Change]) -> None:
+    for change in (changes,) if isinstance(changes, Change) else changes:
+        match change:
+            case FromFile():
+                program.submit(_code_request(change))
+            case Named():
+                program.execute(change.text, change.name)
+            case str() if change:
+                program.execute(change)
+
+
+def _code_request(change: FromFile) -> CodeRequest:
+    bundle = CodeBundle(f"{CODE_PLACE}/{next(iter(change.files))}", change.files)
+    match change.do:
+        case "create":
+            return CreateFrom(change.job, bundle, change.attribute)
+        case "alter":
+            return AlterFrom(change.job, bundle, change.attribute)
+        case "deploy":
+            return Deploy(bundle, prune=True)
+
+
 def live_in_stages(query: Query, state: Path, texts: Iterable[str]) -> None:
     """Run until everything is read, before each of these texts is executed and after the last."""
-    program = _program(query, state)
+    program = make_program(query, state)
     engine = InlineEngine(program, state, buckets=BUCKETS)
     try:
         for text in texts:
@@ -135,7 +172,7 @@ def live_on_spark(
         warm_up=False,
         small_epoch_bytes=0,
     )
-    engine = Engine(_program(query, state), settings, spark)
+    engine = Engine(make_program(query, state), settings, spark)
 
     def watch(report: EpochReport) -> None:
         if epochs is not None and report.epoch + 1 >= epochs:
@@ -203,14 +240,14 @@ class LiveUnit:
 
     def stands(self, secondary: bool) -> bool:
         """Whether an engine leads and, if it is to be, another follows."""
-        members = self.unit.members()
-        leads = [name for name, member in members.items() if member.phase == "primary"]
-        follows = [name for name, member in members.items() if member.phase in ("following", "ready")]
+        engines = self.unit.engines()
+        leads = [name for name, engine in engines.items() if engine.phase == "primary"]
+        follows = [name for name, engine in engines.items() if engine.phase in ("following", "ready")]
         return len(leads) == 1 and len(follows) == secondary
 
     def leader(self) -> str:
         """The engine that leads."""
-        return next(name for name, member in self.unit.members().items() if member.phase == "primary")
+        return next(name for name, engine in self.unit.engines().items() if engine.phase == "primary")
 
     def committed(self, stream: str, lines: int) -> bool:
         """Whether the state in force has come to this many lines of every partition."""
@@ -236,11 +273,11 @@ class LiveUnit:
 
     def kill(self, name: str) -> None:
         """SIGKILL to an engine."""
-        os.kill(self.unit.members()[name].pid, signal.SIGKILL)
+        os.kill(self.unit.engines()[name].pid, signal.SIGKILL)
 
     def die(self) -> None:
         """Everything ends at once, as in a power loss: first who would start engines again, then these."""
-        pids = [member.pid for member in self.unit.members().values()]
+        pids = [engine.pid for engine in self.unit.engines().values()]
         self._coordinator._supply = lambda *_: None  # type: ignore[method-assign]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -300,11 +337,12 @@ def prune_segments(directory: Path) -> int:
         store.close()
 
 
-def _program(query: Query, state: Path, fold_after: int | None = None) -> Program:
-    if not isinstance(query, JobsApp):
-        return program_of(query, state)
+def make_program(query: Query, state: Path, fold_after: int | None = None) -> Program:
+    """The program of a query on a state directory."""
     if fold_after is None:
-        return query.on(state)
+        return program_of(query, state)
+    if not isinstance(query, JobsApp):
+        return Program(query.name, state, app=AppPlan.of(query), keeps_results=False, fold_after=fold_after)
     given = {name: getattr(query, name) for name in ("streams", "queries", "functions")}
     return Program(query.name, state, **given, begin=query.sql, fold_after=fold_after)
 
@@ -318,34 +356,6 @@ def _moved(maps: BucketMaps, owners: Mapping[int, int], plan: Plan) -> BucketMap
     return maps.with_owners(None, owners).with_owners(next(iter(plan.stages)), {0: 3})
 
 
-def plan_of(query: Query, state: Path) -> Plan:
-    """The plan of a query; of jobs, with all commands that the state directory holds."""
-    program = _program(query, state)
-    program.join(begin=not (state / "commands").exists())
-    return _plan(program)
-
-
-def operators_of(query: Query, state: Path) -> dict[str, str]:
-    """The stateful operators of a query by their ids, each with its kind."""
-    return {name: kind_of(sub.operator) for name, sub in plan_of(query, state).stages.items()}
-
-
-def planned(query: Query, state: Path) -> list[object]:
-    """The stateful operators of a query, their partitioners, what ranks its outputs, and the logs it reads."""
-    plan = plan_of(query, state)
-    operators = [sub.operator for sub in plan.stages.values()]
-    partitioners = [one for sub in plan.stages.values() for one in sub.partitioners]
-    tops = [output.top for output in plan.outputs.values() if output.top is not None]
-    logs = [scan.stream.log for scan in plan.scans.values()]
-    return [*operators, *partitioners, *tops, *logs]
-
-
 def name_of_unit(app: str, root: Path) -> str:
     """What a unit of an app on a directory is called."""
     return unit_name(app, root)
-
-
-def kind_of(operator: object) -> str:
-    """What an operator's state is filed under, in format 1: its class's name."""
-    kind = operator if isinstance(operator, type) else type(operator)
-    return kind.__name__.lower()

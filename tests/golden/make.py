@@ -1,17 +1,14 @@
-"""Makes the archives of golden state: `python -m tests.golden.make [CASE ...]`.
+"""Makes archives of golden state with the code of today: `python -m tests.golden.make [CASE ...]`.
 
-The archives of `format-1` were made with the code of commit bf88a4a, whose state directories have format 1. They are
-never made again: later versions must open what that commit wrote. To add a case to them, check that commit out beside
-this tree, copy `tests/golden` there, and run this program there.
+It writes the archives of the format that this code writes, `format-N`, and those only that are missing: an archive that
+is committed is never made again. So it is for new cases, and for all cases when the format changes.
 
-For a further release (when the state format changes, or a new operator has to be held) name its directory, and commit
-what it writes:
+The archives of `format-1` were made with the code of commit bf88a4a. To add a case to an earlier format, check out a
+commit that wrote it beside this tree, copy `tests/golden` there, and run this program there.
 
-    python -m tests.golden.make --release format-2 [CASE ...]
-
-Every archive holds its own input and the rows of an undisturbed run, so that a test needs no old code. Made again, an
-archive holds the same rows; its bytes differ, since runs and state directories have random names. It refuses to write
-over an archive that is there, unless told `--again`.
+Every archive holds the rows of an undisturbed run and its input, or the format's `input.tar.xz` does, so that a test
+needs no old code. The rows and the digests of stored code are the same whenever an archive is made; its bytes differ,
+since runs and state directories have random names and engines write down the time.
 """
 
 from __future__ import annotations
@@ -28,28 +25,30 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from tests.golden import archive, case
+from tests.golden import archive, case, lives
 from tests.golden.cases import CASES
 from tests.golden.given import made_lines
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Make the archives of some cases, or of all that a release has not."""
-    parser = argparse.ArgumentParser(prog="python -m tests.golden.make", description=__doc__)
+    """Make the archives of some cases, or of all, that the present format lacks."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.golden.make",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("cases", nargs="*", help="which cases; all if none is named")
-    parser.add_argument("--release", default="format-1", help="the directory of the archives")
-    parser.add_argument("--again", action="store_true", help="replace archives that are there")
     given = parser.parse_args(arguments)
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # where Spark's workers find the cases
     for name in given.cases or CASES:
-        target = archive.path_of(given.release, name)
-        if target.exists() and not given.again:
+        target = archive.path_of(lives.CURRENT_FORMAT, name)
+        if target.exists():
             print(f"{target.name} is there")
             continue
         with tempfile.TemporaryDirectory(prefix="golden-") as folder:
             facts = case.make(CASES[name], made_lines(), Path(folder))
             (Path(folder) / "about.json").write_text(json.dumps(facts | _made_with(), indent=1) + "\n")
-            print(f"{target.name}: {archive.pack(Path(folder), target):,} bytes")
+            print(f"{target.name}: {archive.pack_case(Path(folder), lives.CURRENT_FORMAT, name):,} bytes")
 
 
 def _made_with() -> dict[str, object]:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from tests.golden import unit_app, unit_jobs
-from tests.golden.case import Case, Files, Killed, OfUnit, OnSpark, Reduced
-from tests.golden.cases import aggregates, custom, dealing, engines, jobs, keyed, meetings, tops, windows
+from tests.golden.case import Case, OfUnit
+from tests.golden.cases import (
+    aggregates,
+    app_outputs,
+    custom,
+    dealing,
+    engines,
+    jobs,
+    keyed,
+    meetings,
+    python_files,
+    tops,
+    windows,
+)
 from tests.golden.jobs_unit import OfJobsUnit
 from tests.golden.over_logs import Kafka, Redis, Segments
+from tests.golden.variants import Files, Killed, OnSpark, Reduced, Upgraded, WithDroppedState
 
 _ALL = (
     Case("time-windows", windows.time_windows),
@@ -65,6 +78,72 @@ _ALL = (
     Killed("killed-between-checkpoints", engines.some_of_each, checkpoint_every=4, step="sliced", cut=5),
     Killed(
         "killed-between-checkpoints-delivered", engines.sinks, checkpoint_every=4, step="delivered", cut=4
+    ),
+    # what format 2 brought, or came with it
+    Case(
+        "jobs-from-files",
+        python_files.jobs,
+        epoch_units=40,
+        cut=6,
+        commands=python_files.CHANGES,
+        stateless=frozenset({"plain", "short"}),
+        since=2,
+    ),
+    Case(
+        "jobs-from-files-folded",
+        python_files.jobs,
+        epoch_units=40,
+        cut=6,
+        commands=python_files.CHANGES,
+        stateless=frozenset({"plain", "short"}),
+        fold_after=3,
+        since=2,
+    ),
+    Case(
+        "outputs-that-change",
+        app_outputs.changed_by_commands,
+        epoch_units=40,
+        cut=6,
+        commands=app_outputs.CHANGES,
+        stateless=frozenset({"far", "long"}),
+        since=2,
+    ),
+    Case(
+        "outputs-whose-commands-are-folded",
+        app_outputs.changed_by_commands,
+        epoch_units=40,
+        cut=6,
+        commands=app_outputs.CHANGES,
+        stateless=frozenset({"far", "long"}),
+        fold_after=1,
+        since=2,
+    ),
+    Case("rankings-of-jobs", jobs.ranked, commands=jobs.RANKED_CHANGES, since=2),
+    Case(
+        "held-emissions",
+        jobs.templates,
+        holds_emissions=True,
+        cut=3,
+        stateless=frozenset({"chosen"}),
+        since=2,
+    ),
+    WithDroppedState(
+        "dropped-state",
+        app_outputs.after_the_change,
+        former=app_outputs.before_the_change,
+        empty=frozenset({"2-last-n", "3-running-aggregate"}),
+        stateless=frozenset({"best", "sessions"}),
+        since=2,
+    ),
+    Upgraded("upgraded-operators", engines.over_calls, epoch_units=40, of="call-records", cut=6, since=2),
+    Upgraded(
+        "upgraded-jobs",
+        jobs.changing,
+        of="jobs-that-change",
+        cut=7,
+        commands=jobs.CHANGES,
+        stateless=frozenset({"dropped"}),
+        since=2,
     ),
 )
 CASES = {case.name: case for case in _ALL}

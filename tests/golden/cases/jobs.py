@@ -97,6 +97,33 @@ CHANGES = {
 }
 
 
+#: rankings of running totals, whose rows are state
+RANKED = """
+CREATE JOB best AS SELECT page, COUNT(*) AS n FROM events GROUP BY page ORDER BY n DESC LIMIT 2
+    INTO jsonl('out/best');
+CREATE JOB paused AS SELECT user, SUM(n) AS total FROM events GROUP BY user ORDER BY total DESC LIMIT 3
+    INTO jsonl('out/paused');
+CREATE JOB grown AS SELECT user, COUNT(*) AS n FROM events GROUP BY user ORDER BY n LIMIT 1
+    INTO jsonl('out/grown');
+CREATE JOB emptied AS SELECT page, COUNT(*) AS n FROM events GROUP BY page ORDER BY n DESC LIMIT 3
+    INTO jsonl('out/emptied');
+CREATE JOB resumed AS SELECT page, MAX(n) AS most FROM events GROUP BY page ORDER BY most DESC LIMIT 2
+    INTO jsonl('out/resumed');
+CREATE JOB read AS SELECT user, total FROM totals INTO jsonl('out/read');
+CREATE JOB flushed AS SELECT user, COUNT(*) AS n FROM events GROUP BY user WINDOWING 100 SECONDS
+    INTO jsonl('out/flushed')
+"""
+RANKED_CHANGES = {
+    1: "PAUSE JOB resumed",
+    2: "PAUSE JOB paused; EMPTY JOB emptied; ALTER JOB best SET RECOVERY gap",
+    3: "RESUME JOB resumed; FLUSH JOB flushed",
+    4: "ALTER JOB best SET RECOVERY precise",  # what may lose epochs cannot be compared exactly
+    6: "RESUME JOB paused; ALTER JOB grown SET LIMIT 3; FLUSH JOB flushed",
+    7: "PAUSE JOB best; EMPTY JOB resumed",
+    8: "RESUME JOB best; DROP JOB emptied",
+}
+
+
 def _twice(values: pl.Series) -> pl.Series:
     return values * 2
 
@@ -154,3 +181,10 @@ def feedback(given: Given) -> JobsApp:
 def changing(given: Given) -> JobsApp:
     """Jobs that come, change, rest and go."""
     return ps.jobs_app("changing", CHANGING, streams={"events": given.stream("events")}, functions=TOUCHY)
+
+
+def ranked(given: Given) -> JobsApp:
+    """Jobs that rank running totals, and one that reads a ranking that Python gives."""
+    events = given.stream("events")
+    totals = events.key_by("user").running("7s").sum("n", "total").top(2)
+    return ps.jobs_app("ranked", RANKED, streams={"events": events}, queries={"totals": totals})
