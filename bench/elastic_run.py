@@ -193,7 +193,9 @@ class _Run:
             self._record_move(
                 number,
                 step,
-                self._engine.remap(MapChange(moved, self._script.protocol)).result(_DEADLINE_SECONDS),
+                self._engine.request_map_change(MapChange(moved, self._script.protocol)).result(
+                    _DEADLINE_SECONDS
+                ),
             )
 
     def _move_buckets(
@@ -208,7 +210,9 @@ class _Run:
         assert maps is not None
         owners = {bucket: bucket * len(locations) // BUCKETS for bucket in range(BUCKETS)}
         change = MapChange(maps.with_owners(None, owners).with_locations(locations), protocol)
-        self._record_move(number, step, self._engine.remap(change).result(_DEADLINE_SECONDS), **more)
+        self._record_move(
+            number, step, self._engine.request_map_change(change).result(_DEADLINE_SECONDS), **more
+        )
 
     def _record_move(self, number: int, step: str, moved: MigrationResult, **more: float) -> None:
         facts = {
@@ -232,7 +236,7 @@ class _Run:
 
 
 def _utilisation(measured: Snapshot) -> float:
-    busy = sum(one.busy_seconds for one in measured.sub_queries.values())
+    busy = sum(one.busy_seconds for one in measured.stages.values())
     return busy / (measured.period_seconds * max(measured.fleet.all_cores, 1))
 
 

@@ -1,6 +1,7 @@
-"""The cost of an empty epoch: a trivial Python source and a `foreachBatch` that returns.
+"""The length of an empty epoch of Structured Streaming: a trivial Python source and a `foreachBatch` that returns.
 
-It runs in the session that Penstock runs in; the length of these epochs is the floor under Penstock's.
+It has the session settings that Penstock has. It is a comparison, not a floor: Penstock executes its epochs without
+Structured Streaming (docs/decisions/0030) and may be faster.
 """
 
 from __future__ import annotations

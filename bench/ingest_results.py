@@ -2,7 +2,7 @@
 
 It measures how many lines a second were committed and how long each took. All of it is real:
 agents, gateway and engine are processes of their own. Every agent is sent the same bytes at the same instants and has
-a partition of its own, so an offset tells which lines an epoch held. Lines count as sent when
+a partition of its own, so the offsets of an epoch show which lines it read. Lines count as sent when
 they were due: if a pipe makes its writer wait, that counts too.
 """
 

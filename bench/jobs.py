@@ -22,7 +22,7 @@ from bench.benchmark import Benchmark, ShowProgress
 from bench.dataset import Dataset, Parameters, make_dataset
 from bench.findings import Finding, Target
 from bench.job_queries import Family, jobs_of
-from bench.outcome import Answer, Outcome, agree
+from bench.outcome import AnswerRows, Outcome, agree
 from bench.state import BENCH, states
 from bench.worker import Task, run_task
 
@@ -139,7 +139,7 @@ class Jobs(Benchmark):
             yield from run_findings(f"{family}, {count} jobs", "pyspark, a query each", outcomes)
 
     def _runs(
-        self, engine: str, family: Family, count: int, warm: Dataset, whole: Dataset, expected: Answer
+        self, engine: str, family: Family, count: int, warm: Dataset, whole: Dataset, expected: AnswerRows
     ) -> list[Outcome]:
         """The runs of so many jobs on an engine, their answers right."""
         outcomes = []

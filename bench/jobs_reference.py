@@ -11,13 +11,13 @@ import polars as pl
 
 from bench.dataset import Dataset
 from bench.job_queries import NUMBERS, Aggregate, Condition, Job, Words, answer
-from bench.outcome import Answer
+from bench.outcome import AnswerRows
 from bench.reference import FIELDS
 
 _SECOND = 1_000_000
 
 
-def answers(jobs: Sequence[Job], dataset: Dataset) -> Answer:
+def answers(jobs: Sequence[Job], dataset: Dataset) -> AnswerRows:
     """Return the expected result of each job, in the form in which they are compared."""
     events = clicks(dataset)
     return [answer(job, rows(job, events)) for job in jobs]

@@ -23,7 +23,7 @@ from typing import Literal
 import polars as pl
 
 from bench.call_data import CLOSING_CALLER
-from bench.outcome import Answer
+from bench.outcome import AnswerRows
 
 Operator = Literal["map", "aggregate", "join", "product", "order"]
 Order = Literal["none", "epoch", "strict"]
@@ -55,7 +55,7 @@ class Query:
         return self.seconds // self.windows
 
 
-def answer(query: Query, rows: pl.DataFrame) -> Answer:
+def answer(query: Query, rows: pl.DataFrame) -> AnswerRows:
     """The rows in short: how many there are, a sum that depends on all their values, and figures to look at."""
     times = [name for name in ("window_start", "start", "start_right") if name in rows.columns]
     rows = rows.with_columns(pl.col(times).to_physical().cast(pl.Int64))

@@ -27,7 +27,7 @@ from bench.call_data import CallParameters
 from bench.dataset import Dataset, make_dataset
 from bench.findings import Finding, Target, ratio
 from bench.operator_queries import Order, Query, answer
-from bench.outcome import Answer, Outcome, agree
+from bench.outcome import AnswerRows, Outcome, agree
 from bench.worker import Task, run_task
 
 BENCH = "operators"
@@ -279,7 +279,7 @@ class Operators(Benchmark):
     def _make_dataset(self, root: Path, data: CallParameters) -> Dataset:
         return make_dataset(data, root)
 
-    def _expected_answer(self, query: Query, data: CallParameters) -> Answer:
+    def _expected_answer(self, query: Query, data: CallParameters) -> AnswerRows:
         return answer(query, reference.rows(query, self._dataset(data)))
 
     def _count_comparisons(self, seconds: int, data: CallParameters) -> int:

@@ -16,8 +16,8 @@ from typing import Any
 
 from penstock.errors import InternalError
 
-#: rows of an answer: (rank, pattern, count), or (start of the window in seconds, rank, path, count)
-Answer = list[list[Any]]
+#: rows of a result: (rank, pattern, count), or (start of the window in seconds, rank, path, count)
+AnswerRows = list[list[Any]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Outcome:
     events: int
     seconds: float
     epochs: int
-    answer: Answer = field(default_factory=list)
+    answer: AnswerRows = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
     return max(ends) - min(starts), len(batches)
 
 
-def agree(what: str, engine: str, answer: Answer, right: Answer) -> None:
+def agree(what: str, engine: str, answer: AnswerRows, right: AnswerRows) -> None:
     """Refuse an answer that is not the right one."""
     if answer == right:
         return

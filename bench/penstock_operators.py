@@ -15,7 +15,7 @@ from polars import col
 
 from bench.dataset import Dataset
 from bench.operator_queries import EARTH_KM, LATENESS_SECONDS, TOP, Query, answer
-from bench.outcome import Answer, Outcome
+from bench.outcome import AnswerRows, Outcome
 from bench.penstock_runs import files_of, run_to_end, start_session
 from penstock.decode import call_lines
 from penstock.logs.contract import Log
@@ -71,7 +71,7 @@ def rows(query: Query, log: Log) -> Stream:
             return by_caller.window(size).count().top(TOP, changes_only=False)
 
 
-def _summarise(query: Query, results: Path) -> Answer:
+def _summarise(query: Query, results: Path) -> AnswerRows:
     return answer(query, parquet(results).read())
 
 

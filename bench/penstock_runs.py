@@ -17,7 +17,7 @@ from polars import col
 from pyspark.sql import SparkSession
 
 from bench.dataset import Dataset, Parameters
-from bench.outcome import Answer, EpochClock, Outcome
+from bench.outcome import AnswerRows, EpochClock, Outcome
 from bench.reference import TOP, WINDOW_SECONDS
 from penstock.catalogue.program import Program
 from penstock.decode import Cookie, combined_log
@@ -114,7 +114,7 @@ class CompletedRun:
     epochs: int
     stages: dict[str, float]
 
-    def outcome(self, answer: Answer) -> Outcome:
+    def outcome(self, answer: AnswerRows) -> Outcome:
         return Outcome(self.events, self.seconds, self.epochs, answer, stages=self.stages)
 
 
@@ -144,7 +144,7 @@ def run_to_end(
     return CompletedRun(done.events, clock.seconds, clock.epochs, dict(stages))
 
 
-def answer(case: str, results: Path) -> Answer:
+def answer(case: str, results: Path) -> AnswerRows:
     """What the sink holds, in the form in which answers are compared."""
     rows = parquet(results).read()
     if case == "patterns":  # the last result emitted is the final one

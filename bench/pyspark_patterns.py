@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from bench.dataset import Dataset
-from bench.outcome import Answer, Outcome
+from bench.outcome import AnswerRows, Outcome
 from bench.pyspark_session import ROCKSDB, lines, parse_lines, peer_session, run_to_end
 from bench.reference import TOP
 
@@ -68,7 +68,7 @@ def patterns(spark: SparkSession, form: str, dataset: Dataset, checkpoint: Path)
         counted = batch.groupBy("pattern").count().toArrow()
         totals.update(dict(zip(*(column.to_pylist() for column in counted.columns), strict=True)))
 
-    def answer() -> Answer:
+    def answer() -> AnswerRows:
         best = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:TOP]
         return [[rank, pattern, count] for rank, (pattern, count) in enumerate(best, 1)]
 

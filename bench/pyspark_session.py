@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.dataset import Dataset
-from bench.outcome import Answer, Outcome, span_seconds
+from bench.outcome import AnswerRows, Outcome, span_seconds
 from penstock.errors import InternalError
 from penstock.spark.java import java_home
 
@@ -78,7 +78,7 @@ def parse_lines(text: DataFrame, *further: str) -> DataFrame:
 def run_to_end(
     rows: DataFrame,
     each: Callable[[DataFrame, int], None],
-    answer: Callable[[], Answer],
+    answer: Callable[[], AnswerRows],
     dataset: Dataset,
     checkpoint: Path,
 ) -> Outcome:

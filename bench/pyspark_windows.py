@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from bench.dataset import Dataset
-from bench.outcome import Answer, Outcome
+from bench.outcome import AnswerRows, Outcome
 from bench.pyspark_session import lines, parse_lines, peer_session, run_to_end
 from bench.reference import TOP, WINDOW_SECONDS
 
@@ -30,7 +30,7 @@ def window_counts(spark: SparkSession, dataset: Dataset, checkpoint: Path) -> Ou
     events = parse_lines(lines(spark, dataset, _ROTATIONS)).withWatermark("time", "2 seconds")
     counts = events.groupBy(F.window("time", f"{WINDOW_SECONDS} seconds"), "path").count()
     best_first = Window.partitionBy("window").orderBy(F.desc("count"), "path")
-    results: Answer = []
+    results: AnswerRows = []
 
     def each(closed: DataFrame, _: int) -> None:
         ranked = closed.withColumn("rank", F.row_number().over(best_first)).where(F.col("rank") <= TOP)

@@ -25,7 +25,7 @@ from bench.recovery_load import Feeder, write_app
 from penstock.errors import ExternalError, InternalError
 from penstock.ha.process_usage import ProcessUsage, measure_usage
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
 
 _PATIENCE_SECONDS, _END_SECONDS = 600.0, 45.0
@@ -159,17 +159,17 @@ class LoadedUnit:
 
     def is_ready(self, scheme: Scheme) -> bool:
         """Whether there is a leader, and the follower that a scheme needs is as far as it gets."""
-        record, members = self.unit.record(), self.unit.members()
-        leader = members.get(record.leader or "")
+        record, engines = self.unit.record(), self.unit.engines()
+        leader = engines.get(record.leader or "")
         if leader is None or leader.phase != "primary":
             return False
-        others = [member for name, member in members.items() if name != record.leader]
+        others = [engine for name, engine in engines.items() if name != record.leader]
         kind = kind_of(scheme)
         if kind is None:
             return not others
         return len(others) == 1 and others[0].kind == kind and self._has_caught_up(scheme, record, others[0])
 
-    def _has_caught_up(self, scheme: Scheme, record: UnitRecord, second: Member) -> bool:
+    def _has_caught_up(self, scheme: Scheme, record: UnitRecord, second: UnitEngine) -> bool:
         if second.phase not in _READY or scheme is Scheme.deployed:
             return second.phase in _READY
         done = StateDirectory(Path(record.directory)).manifests.epochs()
@@ -186,10 +186,10 @@ class LoadedUnit:
 
     def pids(self) -> dict[str, int]:
         """The processes: the coordinator, the primary and the secondary."""
-        record, members = self.unit.record(), self.unit.members()
+        record, engines = self.unit.record(), self.unit.engines()
         found = {"coordinator": self._command.pid}
-        for name, member in members.items():
-            found["primary" if name == record.leader else "secondary"] = member.pid
+        for name, engine in engines.items():
+            found["primary" if name == record.leader else "secondary"] = engine.pid
         return found
 
     # -- measuring -------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class LoadedUnit:
         time.sleep(self._draw.uniform(0.0, 1.0))
         record = self.unit.record()
         leader = record.leader or ""
-        pid = self.unit.members()[leader].pid
+        pid = self.unit.engines()[leader].pid
         killed_at = time.time()
         os.kill(pid, signal.SIGKILL)
         self.until("another leads", lambda: self.unit.record().leader != leader)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from bench.dataset import Dataset
-from bench.outcome import Answer
+from bench.outcome import AnswerRows
 
 WINDOW_SECONDS = 30
 TOP = 10
@@ -29,7 +29,7 @@ FIELDS = (
 )
 
 
-def patterns(dataset: Dataset) -> Answer:
+def patterns(dataset: Dataset) -> AnswerRows:
     """The ten most frequent sequences of three pages within a session, all events seen."""
     events = _events(dataset, ("session",)).sort(
         "time", maintain_order=True
@@ -41,7 +41,7 @@ def patterns(dataset: Dataset) -> Answer:
     return [[rank, pattern, count] for rank, (pattern, count) in enumerate(best.iter_rows(), 1)]
 
 
-def windows(dataset: Dataset) -> Answer:
+def windows(dataset: Dataset) -> AnswerRows:
     """The ten most visited pages of each window."""
     start = (pl.col("time").dt.epoch("s") // WINDOW_SECONDS * WINDOW_SECONDS).alias("start")
     counts = _events(dataset, ()).group_by(start, "path").agg(pl.len().alias("count"))

@@ -144,7 +144,7 @@ class Collections:
         events = batch.with_columns(pl.lit(start, pl.Int64).alias(TIME))
         self._epoch(self._operator.prepare(events), start + _BATCH_MICROS)
         if self._manifest.epoch % 10 == 9:  # as often as the engine does
-            for run in self._directory.recycle(self._manifests):
+            for run in self._directory.remove_old_state(self._manifests):
                 self._cache.forget(run)
 
     def flush(self) -> pl.DataFrame:

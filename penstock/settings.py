@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.logs.stragglers import PATIENCE_SECONDS
-from penstock.scaling.manager import Manager
+from penstock.scaling.decide import Manager
 from penstock.scaling.settings import ElasticSettings
 from penstock.state.cache import default_cache_root
 

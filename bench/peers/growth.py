@@ -137,7 +137,7 @@ def stepped(
                 break
             found.append((report.events, time.process_time() - started_at, report.state_bytes))
             if len(found) % 20 == 0:
-                engine.recycle(2)
+                engine.remove_old_state(2)
     finally:
         engine.close()
     return found

@@ -82,8 +82,8 @@ PEERS: dict[str, Peer] = {
             java=True,
             newest_python=(3, 12),
             without={
-                "join": "said in SQL, which is faster",
-                "jobs": "said in SQL, which is faster",
+                "join": "written in SQL, which is faster",
+                "jobs": "written in SQL, which is faster",
                 "latency": "measured in SQL, which is faster",
             },
         ),

@@ -20,7 +20,7 @@ REASONS = (
     "and committed after, keeps state that survives a crash, and hands rows from process to process "
     "through Arrow messages; "
     "Spark takes 50 to 70 ms between epochs.",
-    "- In the first seconds: the JVM compiles, workers load, and epochs begin small and grow to their target. "
+    "- In the first seconds: the JVM compiles, workers load, and epochs start small and grow to their target. "
     "The fewer the events, the more of the time that is.",
     "- taxi: the ranking goes trip by trip, in Python and on one core, in every engine that has a program for "
     "it. What is left to compare is how a trip gets there, and in one process it does not have to travel.",
@@ -32,13 +32,13 @@ REASONS = (
     "- Memory: the JVM, a driver and a worker for each core, each with Polars loaded, and an epoch of up "
     "to 512 MB in flight while "
     "the log is behind.",
-    "- Latency: rows are told when an epoch ends, and an epoch has a fixed cost of some 0.15 s; engines "
-    "that work event by event tell "
+    "- Latency: rows are emitted when an epoch ends, and an epoch has a fixed cost of some 0.15 s; engines "
+    "that work event by event emit "
     "a window as soon as its watermark has come.",
 )
 
 IDEAS = (
-    "Let an epoch's slices begin while the scan of the next one runs: the two tasks of a stage wait for "
+    "Let an epoch's slices start while the scan of the next one runs: the two tasks of a stage wait for "
     "each other today.",
     "Slices that hand rows to their sinks themselves, so that the driver need not put thousands of jobs' "
     "results on disk.",

@@ -61,19 +61,20 @@ class AppPlan:
         stages = [self.plan.stage_of(maker) for maker in makers]
         return max((0 if stage is None else stage.level for stage in stages), default=0)
 
-    def part(self, outputs: Collection[str], idle: Collection[str] = ()) -> Plan:
-        """The plan of some of the outputs. Stages that only `idle` ones need get no events, and idle outputs that are
-        not among the first emit nothing."""
-        plan = keep_outputs(self.plan, {*outputs, *idle})
-        plan = make_outputs_idle(plan, idle)
-        silent = {name for name in idle if name not in outputs}
-        if not silent:
+    def part(
+        self, running: Collection[str], stopped: Collection[str] = (), suspended: Collection[str] = ()
+    ) -> Plan:
+        """The plan of the outputs that run and of those that are stopped, which emit nothing. Stages that only stopped
+        outputs and `suspended` ones, which run, need get no events."""
+        plan = keep_outputs(self.plan, {*running, *stopped})
+        plan = suspend_outputs(plan, {*suspended, *stopped})
+        if not stopped:
             return plan
         return replace(
             plan,
-            edges=tuple(edge for edge in plan.edges if edge.target.output not in silent),
-            outputs={name: one for name, one in plan.outputs.items() if name not in silent},
-            idle_outputs=plan.idle_outputs - silent,
+            edges=tuple(edge for edge in plan.edges if edge.target.output not in stopped),
+            outputs={name: one for name, one in plan.outputs.items() if name not in stopped},
+            suspended_outputs=plan.suspended_outputs - set(stopped),
         )
 
 
@@ -98,7 +99,7 @@ def keep_outputs(plan: Plan, names: Collection[str]) -> Plan:
     )
 
 
-def make_outputs_idle(plan: Plan, names: Collection[str]) -> Plan:
+def suspend_outputs(plan: Plan, names: Collection[str]) -> Plan:
     """The plan in which the stages that only these outputs need get no events. An output that is fed by a shared stage
     still gets rows: delivery leaves them out, and can count them."""
     own = stages_owned(plan, names)
@@ -106,7 +107,7 @@ def make_outputs_idle(plan: Plan, names: Collection[str]) -> Plan:
         return plan
     return replace(
         plan,
-        idle_outputs=frozenset[str]().union(*own.values()),
+        suspended_outputs=frozenset[str]().union(*own.values()),
         edges=tuple(
             replace(edge, steps=(_PASS_NONE, *edge.steps)) if _leads_into(edge, own) else edge
             for edge in plan.edges

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.catalogue.acceptance import Acceptance
+from penstock.catalogue.alter_state import decide_state
 from penstock.catalogue.broken_jobs import names_read
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.code_library import input_jobs, input_names, input_sources
@@ -22,7 +23,7 @@ from penstock.catalogue.command import (
     CodeReference,
     RemoveJob,
 )
-from penstock.catalogue.command_checks import CommandChecks, decide_state, find_job
+from penstock.catalogue.command_checks import CommandChecks, find_job
 from penstock.catalogue.declaration_checks import check_declared
 from penstock.catalogue.definition import (
     define_functions,

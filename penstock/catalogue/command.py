@@ -25,12 +25,14 @@ from typing import Any, ClassVar, Literal
 
 from penstock.catalogue.lifecycle import Transition
 from penstock.ha.schemes import Semantics
+from penstock.moved import former_names
 from penstock.sql.statements import Call, Scalar
 
 #: what happens to a job's state: kept, reset to empty ("anew"), or rebuilt from the log's earliest events
 StateOutcome = Literal["kept", "anew", "rebuilt"]
 
 
+@former_names(says="message")
 @dataclass(frozen=True)
 class Reply:
     """The reply to a statement. `command`: the number under which it takes effect at the next epoch."""

@@ -1,4 +1,4 @@
-"""Check commands on jobs against the catalogue: names, readers, room, and what an alteration does to state. Pure."""
+"""Check commands on jobs against the catalogue: names, readers, room. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from difflib import get_close_matches
 
 from penstock.catalogue.broken_jobs import names_read, possible_readers
 from penstock.catalogue.catalogue import Catalogue, JobEntry
-from penstock.catalogue.command import StateOutcome
-from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.job_builder import JobBuilder, blame_reader
 from penstock.errors import PenstockError, UserError
-
-_OUTCOMES: dict[StateOutcome, str] = {
-    "kept": "its state is kept",
-    "anew": "its state needs another shape and starts empty, with the next epoch",
-    "rebuilt": "its state is rebuilt from the earliest events that the log still has",
-}
-STATE_LOST = "its state was dropped when it failed; it starts empty, with the next epoch"
-NO_STATE = "it needs no state"
 
 
 class CommandChecks:
@@ -70,17 +60,6 @@ class CommandChecks:
                 self._builder.job(other, catalogue)
             except PenstockError as error:
                 raise (error if other == name else blame_reader(other, error)) from error
-
-
-def decide_state(
-    old: CompiledJob | None, new: CompiledJob, *, rebuild: bool = False
-) -> tuple[StateOutcome, str]:
-    """What happens to a job's state when it is altered from one query to another, and a text for people. `old` is None
-    where the state was dropped."""
-    outcome: StateOutcome = "kept"
-    if old is None or not new.can_continue(old):
-        outcome = "rebuilt" if rebuild else "anew"
-    return outcome, NO_STATE if new.is_stateless else STATE_LOST if old is None else _OUTCOMES[outcome]
 
 
 def find_job(name: str, catalogue: Catalogue) -> JobEntry:

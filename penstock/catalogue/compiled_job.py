@@ -14,7 +14,7 @@ import polars as pl
 from penstock.catalogue.app_plan import AppPlan, keep_outputs, rename_stages
 from penstock.catalogue.template import TemplateForm, calls_python, find_template, steps_key
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of, kind_of, reads_state_of
+from penstock.operators.identity import Json, digest_of, kind_of
 from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
 from penstock.query.compile import Forms, compile_forms
@@ -75,15 +75,6 @@ class CompiledJob:
         if self.template is not None:
             return self.template.aggregation is None
         return self.plan is not None and not self.plan.stages
-
-    def can_continue(self, former: CompiledJob) -> bool:
-        """Whether it can continue with the state of its former query."""
-        if self.signature != former.signature:
-            return False
-        if self.plan is None or former.plan is None:
-            return True
-        pairs = zip(former.plan.stages.values(), self.plan.stages.values(), strict=True)
-        return all(reads_state_of(now.operator, then.operator) for then, now in pairs)
 
     @property
     def can_flush(self) -> bool:

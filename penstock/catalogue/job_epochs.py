@@ -114,20 +114,20 @@ class JobEpochs:
     # -- plans -----------------------------------------------------------------------------------
 
     def plan(
-        self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
+        self, commands: int, without: Mapping[int, bool] | None = None, to_suspend: Collection[str] = ()
     ) -> Plan:
         """The plan once the commands up to this number are executed; `without` jobs that have failed, each with whether
-        its state is dropped too. `resting` outputs get no events for state of their own; `Plan.idle_outputs` names
-        those that have any. Other outputs do not notice."""
+        its state is dropped too. Outputs in `to_suspend` get no events for state of their own;
+        `Plan.suspended_outputs` names those that have any. Other outputs do not notice."""
         with self._intake.lock:
-            key = commands, frozenset((without or {}).items()), frozenset(resting)
+            key = commands, frozenset((without or {}).items()), frozenset(to_suspend)
             if key not in self._plans:
-                self._plans[key] = self._make_plan(commands, without or {}, resting)
+                self._plans[key] = self._make_plan(commands, without or {}, to_suspend)
                 for old in list(self._plans)[:-_CACHED_PLANS]:
                     del self._plans[old]
             return self._plans[key]
 
-    def _make_plan(self, commands: int, without: Mapping[int, bool], resting: Collection[str]) -> Plan:
+    def _make_plan(self, commands: int, without: Mapping[int, bool], to_suspend: Collection[str]) -> Plan:
         catalogue, builder = self._intake.history.after(commands), self._intake.builder
         present = {
             name: entry
@@ -146,7 +146,7 @@ class JobEpochs:
             if not entry.in_app_plan or entry.code is not None
         ]
         app_alone = not jobs and not catalogue.last_number
-        return plan_epoch(self._name, jobs, resting, self._given.app, in_app, app_alone=app_alone)
+        return plan_epoch(self._name, jobs, to_suspend, self._given.app, in_app, app_alone=app_alone)
 
     def flushed_jobs(self, after: int, through: int) -> frozenset[int]:
         """The numbers of the jobs that commands flush, after one command and up to another."""

@@ -1,7 +1,9 @@
-"""Plan all jobs together: one plan in which they share scans, conditions, computed columns and exchanges. Pure.
+"""Plan all jobs together: one plan in which they share scans, conditions, computed columns and exchanges, and jobs of
+one template a group with one operator. Pure.
 
-`plan_jobs` plans jobs by their life. `plan_epoch` also leaves outputs idle that an epoch must skip, and puts the plan
-of the app beside that of the jobs.
+`plan_jobs` plans jobs by their life. `plan_epoch` also suspends outputs, and puts the plan of the app beside that of
+the jobs. An output is *suspended* if it runs and its own state gets no events; a job is *stopped* if it is paused or
+has failed: it gets no events, emits nothing, and keeps its state.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class PlannedJob:
 def plan_epoch(
     name: str,
     jobs: Sequence[PlannedJob],
-    skipped: Collection[str],
+    to_suspend: Collection[str],
     app: AppPlan | None = None,
     outputs: Sequence[JobEntry] = (),
     *,
@@ -61,42 +63,46 @@ def plan_epoch(
 ) -> Plan:
     """The plan of jobs, and of the `outputs` that share the plan of an app, which may run alone.
 
-    Of the jobs and outputs named in `skipped`, those are idle (their state gets no events) that run, have state, and
-    are not read by others that are not skipped.
+    Of the jobs and outputs in `to_suspend`, those are suspended that run, have state, and are not read by others that
+    are not in it.
     """
     active = {entry.name for entry in outputs if entry.master.life == "running"}
     running = {one.job.name for one in jobs if one.is_running}
     # a paused job counts as a reader: it will need what it reads when it runs again
     reads = {one.job.name: one.job.reads | one.job.previous.keys() for one in jobs}
-    needed = _find_needed({**dict.fromkeys(active, frozenset[str]()), **reads}, skipped)
+    needed = _find_needed({**dict.fromkeys(active, frozenset[str]()), **reads}, to_suspend)
     stateful = {one.job.name for one in jobs if not one.job.is_stateless}
-    idle = frozenset((stateful & set(skipped) & running) - needed)
-    app_part = None if app is None else _plan_outputs(app, outputs, active, (active & set(skipped)) - needed)
+    suspended = frozenset((stateful & set(to_suspend) & running) - needed)
+    app_part = None
+    if app is not None:
+        app_part = _plan_outputs(app, outputs, active, (active & set(to_suspend)) - needed)
     plan = plan_jobs(
         name,
-        [replace(one, life="paused") if one.job.name in idle else one for one in jobs],
+        [replace(one, life="paused") if one.job.name in suspended else one for one in jobs],
         app_part,
         app_alone=app_alone,
     )
-    waiting = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
-    waiting |= {entry.name: entry.recovery for entry in outputs if entry.name not in active}
+    stopped = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
+    stopped |= {entry.name: entry.recovery for entry in outputs if entry.name not in active}
     released = (
         set[str]() if app is None else app.plan.identities.states.keys() - plan.identities.states.keys()
     )
     return replace(
         plan,
-        idle_outputs=idle | plan.idle_outputs,
+        suspended_outputs=suspended | plan.suspended_outputs,
         needed=needed,
-        waiting=waiting,
+        stopped_jobs=stopped,
         released=frozenset(released),
     )
 
 
-def _plan_outputs(app: AppPlan, outputs: Sequence[JobEntry], active: set[str], idle: set[str]) -> Plan | None:
+def _plan_outputs(
+    app: AppPlan, outputs: Sequence[JobEntry], active: set[str], suspended: set[str]
+) -> Plan | None:
     """The part of an app's plan that some of its outputs need, with the recoveries of the catalogue."""
     if not outputs:
         return None
-    part = app.part(active, idle | {entry.name for entry in outputs} - active)
+    part = app.part(active, {entry.name for entry in outputs} - active, suspended)
     recoveries = {entry.name: entry.recovery for entry in outputs}
     changed = {
         name: replace(output, recovery=recoveries[name])
@@ -106,17 +112,17 @@ def _plan_outputs(app: AppPlan, outputs: Sequence[JobEntry], active: set[str], i
     return replace(part, outputs={**part.outputs, **changed}) if changed else part
 
 
-def _find_needed(reads: Mapping[str, Collection[str]], skipped: Collection[str]) -> frozenset[str]:
-    """The skipped jobs whose rows a job that is not skipped reads, directly or by way of other jobs."""
-    if not skipped:
+def _find_needed(reads: Mapping[str, Collection[str]], to_suspend: Collection[str]) -> frozenset[str]:
+    """The jobs to suspend whose rows a job that is not to be suspended reads, directly or by way of other jobs."""
+    if not to_suspend:
         return frozenset()
-    pending = [name for name in reads if name not in skipped]
+    pending = [name for name in reads if name not in to_suspend]
     needed = set(pending)
     while pending:
         new = set(reads.get(pending.pop(), ())) - needed
         needed |= new
         pending += new
-    return frozenset(needed.intersection(skipped))
+    return frozenset(needed.intersection(to_suspend))
 
 
 # -- the plan of all jobs ------------------------------------------------------------------------
@@ -147,7 +153,7 @@ def _join_plans(app: Plan, jobs: Plan) -> Plan:
         edges=_number([*app.edges, *jobs.edges]),
         outputs={**app.outputs, **jobs.outputs},
         levels=max(app.levels, jobs.levels),
-        idle_outputs=app.idle_outputs,
+        suspended_outputs=app.suspended_outputs,
     )
 
 

@@ -11,7 +11,6 @@ as no command changes them. Jobs of SQL and Python are created, changed and drop
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +28,7 @@ from penstock.catalogue.messages import Deliver
 from penstock.catalogue.questions import Questions
 from penstock.catalogue.results import JobResult, Results
 from penstock.errors import UserError
+from penstock.moved import former_names, former_names_in, former_parameters
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
@@ -38,6 +38,7 @@ from penstock.state.generation import FencedDirectory
 StartLog = Callable[[str, ScanPlan], None]
 
 
+@former_names(checked="check", say="execute")
 class Program:
     """The streams and jobs of one state directory.
 
@@ -47,6 +48,7 @@ class Program:
     """
 
     # over 8 parameters: all are keywords that describe what a file declares and how the process takes part
+    @former_parameters(most="max_jobs")
     def __init__(
         self,
         name: str,
@@ -142,11 +144,6 @@ class Program:
     def execute(self, text: str, request: str | None = None) -> list[Reply]:
         """Execute statements, all or none, and return a reply to each (see `CommandIntake.execute`)."""
         return self._intake.execute(text, request)
-
-    def say(self, text: str, request: str | None = None) -> list[Reply]:
-        """The former name of `execute`, for one version."""
-        warnings.warn("Program.say is Program.execute", DeprecationWarning, stacklevel=2)
-        return self.execute(text, request)
 
     def check(self, text: str) -> list[Reply]:
         """The replies that statements would get; nothing changes."""
@@ -282,9 +279,4 @@ def _inactive_jobs(history: CommandHistory, executed: int) -> set[str]:
     return {name for name, entry in jobs.items() if entry.master.life != "running"} - names_in(new)
 
 
-def __getattr__(name: str) -> type[Program]:
-    """The former name of the program, for one version."""
-    if name == "Jobs":
-        warnings.warn("penstock.catalogue.program.Jobs is Program", DeprecationWarning, stacklevel=2)
-        return Program
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = former_names_in(__name__, Jobs="Program")

@@ -1,4 +1,4 @@
-"""Keep the results of jobs: the rows of each epoch, for a while, and every job's latest result.
+"""Keep the results of jobs: the rows of each epoch, for a while, and every job's latest result, for `ask`.
 
     DIR/results/EPOCH.arrow   one file an epoch: names of jobs whose rows have the same columns, their rows (Arrow IPC),
                               and how many rows at the end are each job's latest result (null: all)

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from penstock.catalogue.acceptance import Acceptance
+from penstock.catalogue.alter_state import NO_STATE, STATE_LOST, decide_state
 from penstock.catalogue.broken_jobs import fail_command, find_broken_jobs
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.code_request_checker import CodeRequestChecker, unread_streams
@@ -31,7 +32,7 @@ from penstock.catalogue.command import (
     ResumeJob,
     SinkCall,
 )
-from penstock.catalogue.command_checks import NO_STATE, STATE_LOST, CommandChecks, decide_state, find_job
+from penstock.catalogue.command_checks import CommandChecks, find_job
 from penstock.catalogue.declaration_checks import check_declared, check_parameters, skipped_statement
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.script import Script, locate_errors
@@ -39,8 +40,8 @@ from penstock.decode.partials import Partials
 from penstock.errors import UserError
 from penstock.ha.schemes import SEMANTICS
 from penstock.sinks.contract import Sink
-from penstock.sql.alter import replace_clauses
 from penstock.sql.parse import parse
+from penstock.sql.replace_clauses import replace_clauses
 from penstock.sql.statements import (
     AlterJob,
     Change,

@@ -1,5 +1,6 @@
 """Find the template form of a job: conditions that select events of one stream, an aggregation over windows of time or
-none, and steps that make its results. Jobs with equal templates run together as a template group. Pure.
+none, and steps that make its results. Jobs with equal templates run together as a template group: `planner.py`
+puts them into it. Pure.
 
 Columns get plain names (`k0`, `v0`, `a0`), so that jobs that only name things differently have equal templates.
 """

@@ -102,10 +102,10 @@ def coordinator(
         me = as_coordinator(name, server.url)
         with (
             contextlib.ExitStack() as following,
-            join_coordinators(coordination, server, hosted, me, door) as members,
+            join_coordinators(coordination, server, hosted, me, door) as coordinators,
             JobServer(jobs, place, me.name),
         ):
-            if not members.wait_joined(10 * TIMEOUT_SECONDS):
+            if not coordinators.wait_joined(10 * TIMEOUT_SECONDS):
                 raise ExternalError(
                     "NOT_JOINED",
                     f"cannot join the coordinators at {coordination} as {me.name}",

@@ -18,8 +18,8 @@ from penstock.cli.scaling_options import load_manager
 from penstock.cli.tables import plain_table, shortened_table, write_file
 from penstock.errors import UserError
 from penstock.formatting import clock, seconds
+from penstock.scaling.decide import Manager
 from penstock.scaling.decisions import explain
-from penstock.scaling.manager import Manager
 from penstock.scaling.record import Entry, Outcome
 from penstock.scaling.settings import ElasticSettings, parse_settings
 from penstock.simulate.cluster_model import ModelSettings

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.errors import PenstockError
+from penstock.moved import show_warnings
 
 UNEXPECTED = 5
 
@@ -27,6 +28,7 @@ def run_cli(app: typer.Typer, arguments: Sequence[str] | None = None, name: str 
     debug = "--debug" in words
     if debug:
         words = ["--debug", *(word for word in words if word != "--debug")]
+    show_warnings()
     try:
         app(args=words, prog_name=name)
     except PenstockError as error:

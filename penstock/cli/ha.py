@@ -26,7 +26,7 @@ from penstock.errors import ExternalError, UserError
 from penstock.ha.coordinator import wait_for
 from penstock.ha.nodes import Node
 from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord, kind_of
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_unit
 from penstock.server.status_client import request_metrics
@@ -128,15 +128,15 @@ def switch(
         print_line(f"{before} -> {wanted}")
 
 
-def _is_switch_complete(record: UnitRecord, members: dict[str, Member]) -> bool:
+def _is_switch_complete(record: UnitRecord, engines: dict[str, UnitEngine]) -> bool:
     """Whether there is a leader, and a second engine as the scheme needs it."""
-    if record.leader not in members:
+    if record.leader not in engines:
         return False
-    others = [member for name, member in members.items() if name != record.leader]
+    others = [engine for name, engine in engines.items() if name != record.leader]
     wanted = kind_of(record.scheme)
     if wanted is None:
         return not others
-    return [member.kind for member in others] == [wanted] and others[0].phase in ("ready", "following")
+    return [engine.kind for engine in others] == [wanted] and others[0].phase in ("ready", "following")
 
 
 @ha_app.command()
@@ -144,7 +144,7 @@ def stop(state: UnitState) -> None:
     """Stop all engines of a unit, after the epoch under way."""
     with _unit_of(state) as unit:
         unit.change(lambda now: replace(now, phase="stopping") if now.phase == "running" else now)
-        if not wait_for(unit, lambda _, members: not members, 120):
+        if not wait_for(unit, lambda _, engines: not engines, 120):
             raise ExternalError("UNIT_NOT_STOPPED", "engines are still up after two minutes")
         print_line("stopped")
 

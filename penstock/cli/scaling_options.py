@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.errors import UserError
-from penstock.scaling.manager import Manager
+from penstock.scaling.decide import Manager
 from penstock.scaling.settings import contradiction, parse_settings
 
 

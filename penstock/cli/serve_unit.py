@@ -78,7 +78,7 @@ def _refuse_unserved(place: Path) -> None:
         return
     unit = Unit.at(place)
     try:
-        up = [name for name, member in unit.members().items() if member.seems_up]
+        up = [name for name, engine in unit.engines().items() if engine.seems_up]
         if up and not unit.launch.served:
             raise UserError(
                 "UNIT_NOT_SERVED",

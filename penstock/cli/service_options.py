@@ -108,14 +108,14 @@ def join_coordinators(
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
     facts = StateDirectory(hosted.state).read_existing_facts()
-    members = Coordinators(open_store(where), facts.id, me, watcher=log_change, problem=log_problem)
-    with members:
-        jobs.questions.show_managers(lambda job: members.roster.manager_of(job))
-        hosted.peers = members
+    coordinators = Coordinators(open_store(where), facts.id, me, watcher=log_change, problem=log_problem)
+    with coordinators:
+        jobs.questions.show_managers(lambda job: coordinators.roster.manager_of(job))
+        hosted.peers = coordinators
         forwarding = server.service.forwarding
         forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)
-        forwarding.coordinators = members
-        yield members
+        forwarding.coordinators = coordinators
+        yield coordinators
 
 
 def _check_tls(certificate: Path | None, key: Path | None) -> Tls | None:

@@ -118,7 +118,7 @@ def _describe_epochs(period: PeriodStatus, backlog: Mapping[str, int]) -> Render
 
 def _stages(period: PeriodStatus, places: int) -> RenderableType:
     table = _table("stage", "used", "rows/s", "imbalance", "sent/s", "state", "buckets")
-    for name, one in period.sub_queries.items():
+    for name, one in period.stages.items():
         bars = sparkline(_group_buckets(one.bucket_seconds, places), places)
         table.add_row(
             name,

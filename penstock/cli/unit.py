@@ -17,7 +17,7 @@ from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.nodes import cancel_requests, start_on_node
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord
 from penstock.state.directory import StateDirectory
 
 #: the phase that is shown instead when nothing of a unit is up
@@ -79,27 +79,27 @@ def watch_unit(state: Path) -> Callable[[], dict[str, Any] | None]:
 
 def read_unit_facts(unit: Unit) -> dict[str, Any]:
     """The facts of a unit as it is now."""
-    members = {name: member for name, member in unit.members().items() if member.seems_up}
-    return unit_facts(unit, unit.record(), members)
+    engines = {name: engine for name, engine in unit.engines().items() if engine.seems_up}
+    return unit_facts(unit, unit.record(), engines)
 
 
-def unit_facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[str, Any]:
+def unit_facts(unit: Unit, record: UnitRecord, engines: dict[str, UnitEngine]) -> dict[str, Any]:
     """Everything that is known of a unit, as plain values for JSON."""
     epochs = StateDirectory(Path(record.directory)).manifests.epochs()
     durable = epochs[-1] if epochs else None
-    leader = members.get(record.leader or "")
+    leader = engines.get(record.leader or "")
     # between two durable manifests only the leader knows the last epoch
     last = durable if leader is None or leader.epoch < 0 else max(leader.epoch, durable or 0)
 
     def role(name: str) -> str:
-        return "primary" if name == record.leader and members[name].phase == "primary" else "secondary"
+        return "primary" if name == record.leader and engines[name].phase == "primary" else "secondary"
 
     return {
         "unit": unit.launch.unit,
-        "phase": record.phase if members or unit.list_up() else _DOWN.get(record.phase, record.phase),
+        "phase": record.phase if engines or unit.list_up() else _DOWN.get(record.phase, record.phase),
         "scheme": str(record.scheme),
         "generation": record.generation,
-        "leader": record.leader if record.leader in members else None,
+        "leader": record.leader if record.leader in engines else None,
         "directory": record.directory,
         "last_epoch": last,
         "durable_epoch": durable,
@@ -109,13 +109,13 @@ def unit_facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> di
         "threshold_seconds": unit.launch.recovery.get("threshold_seconds"),
         "controller": unit.controller(),
         "engines": {
-            name: asdict(member)
+            name: asdict(engine)
             | {
                 "role": role(name),
-                "lag": None if last is None or member.epoch < 0 else max(last - member.epoch, 0),
+                "lag": None if last is None or engine.epoch < 0 else max(last - engine.epoch, 0),
                 "lacks": [] if leader is None else list(leader.passed_over.get(name, ())),
             }
-            for name, member in members.items()
+            for name, engine in engines.items()
         },
         "recoveries": [
             asdict(one) | {"detected_after": one.detected_after, "first_result_after": one.first_result_after}

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import ExternalError, UserError
+from penstock.moved import former_names, former_names_in
 
 #: how long a session lives without a heartbeat, by default
 TIMEOUT_SECONDS = 2.0
@@ -45,6 +46,7 @@ class Record:
     version: int
 
 
+@former_names(alive="is_alive", end="end_session", session="start_session")
 class Store(ABC):
     """A coordination store. Several threads may use it. Close it after use."""
 
@@ -97,6 +99,7 @@ class Store(ABC):
         """Release the store's resources. Whoever started a session closes it."""
 
 
+@former_names(_beat="_send_heartbeat", after_each_beat="add_heartbeat_listener", held="is_held")
 class Session(ABC):
     """A process's liveness as others see it. A thread sends heartbeats until the session is closed or lost."""
 
@@ -179,3 +182,12 @@ def store_unavailable(store: str, failure: BaseException) -> ExternalError:
         detail=f"{type(failure).__name__}: {failure}.",
         hint="Restart it. An engine that has a lease continues until the lease expires, then stops writing.",
     )
+
+
+__getattr__ = former_names_in(
+    __name__,
+    BEATS="HEARTBEATS",
+    HOLDER_PART="HOLDER_SHARE",
+    checked="split_path",
+    unavailable="store_unavailable",
+)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from penstock.coordination.contract import Record, Session, Store, clock
 from penstock.errors import ExternalError, InternalError
+from penstock.moved import former_names
 from penstock.state.generation import fenced_error
 
 #: a waiter checks the holder's session at least this often
@@ -52,6 +53,7 @@ class LeaseRecord:
             ) from failure
 
 
+@former_names(held="is_held")
 class Lease:
     """A lease held by this process, as long as its session lives. It is a `Fence` for what writes."""
 

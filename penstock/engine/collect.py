@@ -167,7 +167,7 @@ def _stage(
     none = np.zeros(len(owned))
     slices = max(len(placement), 1 + max(owned))
     return Measured(
-        sub_query=name,
+        stage=name,
         period_seconds=period,
         input_rate=rates[0],
         processing_rate=rates[1],

@@ -22,8 +22,8 @@ from penstock.engine.collect import Meter, Worker
 from penstock.engine.map_changes import MapChanges
 from penstock.engine.scaling_history import ScalingHistory
 from penstock.query.physical import maps_by_stage
+from penstock.scaling.decide import Manager
 from penstock.scaling.loop import Loop
-from penstock.scaling.manager import Manager
 from penstock.scaling.measurements import VACANT
 from penstock.scaling.realise import (
     Arrived,
@@ -288,7 +288,7 @@ class Elasticity:
     # -- execute ---------------------------------------------------------------------------------
 
     def _execute(self, instructions: Sequence[Instruction]) -> None:
-        void = {name for one in instructions if isinstance(one, Withdraw) for name in one.sub_queries}
+        void = {name for one in instructions if isinstance(one, Withdraw) for name in one.stages}
         if void:
             reason = "another move that it was made of was withdrawn"
             self._events += [
@@ -316,13 +316,13 @@ class Elasticity:
         maps, moved = self._changes.final_maps(), set[tuple[str, ...]]()
         family_of = {stage: family for family in self._changes.plan().families for stage in family}
         for move in moves:
-            family = family_of.get(move.sub_query, ())
+            family = family_of.get(move.stage, ())
             if family in moved:
                 continue  # the stages of a family share a map: a move of one is a move of all
             moved.add(family)
             for stage in family:
                 maps = maps.with_owners(stage, {bucket: to for bucket, (_, to) in move.moves.items()})
-        stages = tuple(move.sub_query for move in moves)
+        stages = tuple(move.stage for move in moves)
         self._changes.request(maps.with_locations(self._locations()), stages=stages)
 
     def _request_executors(self, count: int) -> None:

@@ -109,11 +109,11 @@ class Engine:
 
     # -- from any thread -------------------------------------------------------------------------
 
-    def remap(self, change: MapChange) -> Future[MigrationResult]:
+    def request_map_change(self, change: MapChange) -> Future[MigrationResult]:
         """Request a change of the bucket maps between two epochs; nothing stops for it."""
         if self._runner is None:
             raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not started")
-        return self._runner.remap(change)
+        return self._runner.request_map_change(change)
 
     def checkpoint_every(self, epochs: int) -> None:
         """Set the checkpoint interval, if the settings let it vary."""
@@ -287,7 +287,7 @@ class Engine:
         self.elasticity = Elasticity(
             self.settings.elastic,
             SparkCluster(self.executors),
-            MapChanges(runner.remap, lambda: runner.maps, lambda: self.plan),
+            MapChanges(runner.request_map_change, lambda: runner.maps, lambda: self.plan),
             self.meter,
             runner.warm_up,
             self.state.path,
@@ -336,7 +336,7 @@ class Engine:
             self.meter.add(report)
             self.role.count_recovered(report)
             if number % 10 == 9:
-                runner.recycle(self.settings.manifests_kept)
+                runner.remove_old_state(self.settings.manifests_kept)
             if watch is not None:
                 watch(report)
         except BaseException as failure:

@@ -97,15 +97,15 @@ class RequestedChange:
 
 
 class MapChanges:
-    """The changes of one engine's maps: `remap` requests one, `maps` and `plan` are those in force."""
+    """The changes of one engine's maps: `request` requests one, `maps` and `plan` are those in force."""
 
     def __init__(
         self,
-        remap: Callable[[MapChange], Future[MigrationResult]],
+        request: Callable[[MapChange], Future[MigrationResult]],
         maps: Callable[[], BucketMaps],
         plan: Callable[[], Plan],
     ) -> None:
-        self._remap, self.maps, self.plan = remap, maps, plan
+        self._request, self.maps, self.plan = request, maps, plan
         self._requested: list[RequestedChange] = []
         #: buckets of executors that died, which others have until these are replaced
         self._orphans: Orphans | None = None
@@ -130,7 +130,7 @@ class MapChanges:
     def request(
         self, maps: BucketMaps, protocol: Protocol | None = None, stages: tuple[str, ...] = ()
     ) -> None:
-        result = self._remap(MapChange(maps, protocol))
+        result = self._request(MapChange(maps, protocol))
         self._requested.append(RequestedChange(stages, maps, result))
 
     def take_finished(self) -> list[RequestedChange]:
@@ -168,7 +168,7 @@ class MapChanges:
         """Leave out the slices without an executor, once they are most of them."""
         renumbering = renumber_slices(self.final_maps(), placement)
         if renumbering is not None:
-            result = self._remap(MapChange(renumbering.maps, "immediate"))
+            result = self._request(MapChange(renumbering.maps, "immediate"))
             self._renumbering = renumbering.former, result
 
     def finish_renumbering(self, placement: list[str]) -> list[str] | None:

@@ -57,7 +57,7 @@ class PeriodStatus:
     input_rate: float
     processing_rate: float
     backlog_seconds: float | None
-    sub_queries: Mapping[str, StageStatus]
+    stages: Mapping[str, StageStatus]
     executors: Mapping[str, ExecutorStatus]
     #: executors that are kept warm, without slices
     spare: Sequence[str]
@@ -74,7 +74,7 @@ class PeriodStatus:
             input_rate=latest.input_rate,
             processing_rate=latest.processing_rate,
             backlog_seconds=_known(latest.backlog_seconds),
-            sub_queries={
+            stages={
                 name: StageStatus(
                     utilisation=one.utilisation,
                     # the scan's rows are the events
@@ -89,7 +89,7 @@ class PeriodStatus:
                     bucket_bytes=one.bucket_bytes.tolist(),
                     bucket_map=one.bucket_map.tolist(),
                 )
-                for name, one in latest.sub_queries.items()
+                for name, one in latest.stages.items()
             },
             executors={
                 name: ExecutorStatus(int(cores), _known(cpu), float(memory))
@@ -102,17 +102,17 @@ class PeriodStatus:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "sub_queries": {name: dict(vars(one)) for name, one in self.sub_queries.items()},
-            "executors": {name: dict(vars(one)) for name, one in self.executors.items()},
-        }
+        """As JSON, whose key for the stages is `sub_queries`."""
+        body = {"sub_queries" if name == "stages" else name: value for name, value in vars(self).items()}
+        for part in ("sub_queries", "executors"):
+            body[part] = {name: dict(vars(one)) for name, one in body[part].items()}
+        return body
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> PeriodStatus:
         stages = {name: _read(StageStatus, one) for name, one in body["sub_queries"].items()}
         executors = {name: _read(ExecutorStatus, one) for name, one in body["executors"].items()}
-        return _read(PeriodStatus, {**body, "sub_queries": stages, "executors": executors})
+        return _read(PeriodStatus, {**body, "stages": stages, "executors": executors})
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def set_engine(registry: Registry, status: EngineStatus) -> None:
         (m.BACKLOG_SECONDS, period.backlog_seconds),
     ):
         registry.replace(metric, [((), value)])
-    stages, executors = period.sub_queries.items(), period.executors.items()
+    stages, executors = period.stages.items(), period.executors.items()
     registry.set(m.EXECUTORS, len(executors))
     registry.set(m.SPARE_EXECUTORS, len(period.spare))
     registry.replace(m.EXECUTOR_CORES, (((name,), one.cores) for name, one in executors))

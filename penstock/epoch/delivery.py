@@ -43,26 +43,27 @@ def plan_delivery(
     rows: Mapping[str, pl.DataFrame],
     actions: RecoveryActions,
     plan: Plan,
-    skipped: frozenset[str],
+    skipping: frozenset[str],
     already_delivered: bool,
 ) -> DeliveryPlan:
-    """Decide what happens to an epoch's rows. `already_delivered`: the sinks are known to have them."""
+    """Decide what happens to an epoch's rows. `skipping`: the outputs that skip it; `already_delivered`: the sinks are
+    known to have them."""
     delivered = actions.redelivered_outputs(plan) if already_delivered else frozenset(plan.outputs)
     read = frozenset() if plan.jobs is None else plan.jobs.previous.keys()
     return DeliveryPlan(
-        {name: frame for name, frame in rows.items() if name in delivered - skipped},
-        {name: frame for name, frame in rows.items() if name not in skipped or name in read},
-        {name: rows[name].height if name in rows else 0 for name in skipped},
+        {name: frame for name, frame in rows.items() if name in delivered - skipping},
+        {name: frame for name, frame in rows.items() if name not in skipping or name in read},
+        {name: rows[name].height if name in rows else 0 for name in skipping},
         redelivers=already_delivered and bool(delivered),
     )
 
 
-def keep_last_results(before: Manifest, after: Manifest, skipped: frozenset[str]) -> Manifest:
+def keep_last_results(before: Manifest, after: Manifest, skipping: frozenset[str]) -> Manifest:
     """The state after an epoch, with the last results before it for outputs that skip it."""
-    if not skipped:
+    if not skipping:
         return after
-    results = {name: result for name, result in after.last_results.items() if name not in skipped}
-    results |= {name: result for name, result in before.last_results.items() if name in skipped}
+    results = {name: result for name, result in after.last_results.items() if name not in skipping}
+    results |= {name: result for name, result in before.last_results.items() if name in skipping}
     return replace(after, last_results=results)
 
 

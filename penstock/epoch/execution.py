@@ -39,14 +39,14 @@ class SkippedSpan(NamedTuple):
 
 def newly_skipped(start: Offset, end: Offset) -> list[SkippedSpan]:
     """The idle partitions that an epoch is the first to skip."""
-    new = sorted(_skipped(end) - _skipped(start))
+    new = sorted(_skipped_partitions(end) - _skipped_partitions(start))
     return [SkippedSpan(stream, partition, end.at[stream].get(partition, 0)) for stream, partition in new]
 
 
 def returned_spans(start: Offset, end: Offset) -> list[SkippedSpan]:
     """The spans that an epoch reads of partitions that had been skipped."""
     spans = []
-    for stream, partition in sorted(_skipped(start)):
+    for stream, partition in sorted(_skipped_partitions(start)):
         before, after = (offset.at.get(stream, {}).get(partition, 0) for offset in (start, end))
         if after > before:
             spans.append(SkippedSpan(stream, partition, before, after))
@@ -62,7 +62,7 @@ def late_starts(end: Offset) -> list[SkippedSpan]:
     ]
 
 
-def _skipped(offset: Offset) -> set[tuple[str, str]]:
+def _skipped_partitions(offset: Offset) -> set[tuple[str, str]]:
     """Idle partitions of streams that have others which continue; where all are idle none is skipped."""
     skipped = set()
     for stream, idle in offset.idle.items():
@@ -72,7 +72,7 @@ def _skipped(offset: Offset) -> set[tuple[str, str]]:
     return skipped
 
 
-def skipped_rows(start: Offset, end: Offset) -> pl.DataFrame | None:
+def describe_skips(start: Offset, end: Offset) -> pl.DataFrame | None:
     """The spans that an epoch skips, or reads after they were skipped, as rows of the side output; None if none."""
     # the texts are in files of state directories: they stay as they are
     reasons = [(span, "silent: passed over") for span in newly_skipped(start, end)]
@@ -98,7 +98,7 @@ class Execution:
     already_delivered: bool
     needs_replay: bool
     #: the outputs that skip it
-    skipped: frozenset[str]
+    skipping: frozenset[str]
 
     @property
     def epoch(self) -> int:
@@ -144,7 +144,7 @@ class Execution:
             events=result.count("events"),
             bytes=result.count("bytes"),
             late=result.count("late"),
-            bad=result.count("bad"),
+            bad=result.count("dead_letters"),
             seconds=seconds,
             stage_seconds=result.stage_seconds(),
             units=self._units(),
@@ -152,14 +152,14 @@ class Execution:
             watermarks=self.watermarks,
             pending=result.pending,
             state_bytes=result.manifest.state_bytes(),
-            rows={name: rows for name, rows in result.rows.items() if name not in self.skipped},
+            rows={name: rows for name, rows in result.rows.items() if name not in self.skipping},
             replayed=self.replayed,
             already_delivered=self.already_delivered,
             delivery_skipped=self.delivery_skipped,
             redelivered=self.delivery.redelivers,
             repeated_rows=repeated_rows,
             withheld_rows=self.delivery.withheld_rows,
-            suspended=self.plan.idle_outputs,
+            suspended=self.plan.suspended_outputs,
             needs_replay=self.needs_replay,
             durable_epoch=checkpoints.durable_epoch,
             run_bytes=result.run_bytes(),

@@ -41,9 +41,9 @@ from penstock.state.continuity import add_identities, drop_states_of_removed_job
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 
-#: what scan tasks count; the manifest has the sums under these names
-Counter = Literal["events", "bytes", "late", "bad"]
-COUNTERS: tuple[Counter, ...] = ("events", "bytes", "late", "bad")
+#: what scan tasks count, and the names of the sums in the manifest
+Counter = Literal["events", "bytes", "late", "dead_letters"]
+COUNTERS: dict[Counter, str] = {"events": "events", "bytes": "bytes", "late": "late", "dead_letters": "bad"}
 #: of how many tasks one task of the tree merges the messages
 FAN_IN = 16
 
@@ -162,7 +162,9 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
         [change for report in slices for change in report.changes],
         streams=task.times_after(seen),
         last_results=last_results,
-        counters={name: before.counters.get(name, 0) + _sum_counter(scans, name) for name in COUNTERS},
+        counters={
+            key: before.counters.get(key, 0) + _sum_counter(scans, name) for name, key in COUNTERS.items()
+        },
     )
     manifest = add_identities(manifest, task.plan.identities)
     pending = sum_pending(

@@ -150,7 +150,7 @@ class ScanReport(TaskReport):
     events: int = 0
     bytes: int = 0
     late: int = 0
-    bad: int = 0
+    dead_letters: int = 0
     oldest: int | None = None
     newest: int | None = None
 
@@ -159,7 +159,7 @@ class ScanReport(TaskReport):
         return "scan"
 
     def body(self) -> list[Any]:
-        counts = [self.events, self.bytes, self.late, self.bad, self.oldest, self.newest]
+        counts = [self.events, self.bytes, self.late, self.dead_letters, self.oldest, self.newest]
         return [self._body(), counts]
 
 

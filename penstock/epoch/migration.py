@@ -143,7 +143,7 @@ class Migrations:
         return ticket
 
     def reset(self, maps: BucketMaps) -> None:
-        """Take other maps at once, unless they are the same: for an engine that starts, or is resliced by hand."""
+        """Take other maps at once, unless they are the same: for an engine that starts, or another number of slices."""
         if not maps.same_as(self.maps):
             self.maps = replace(maps, version=self.maps.version + 1)
 

@@ -8,8 +8,9 @@ What happens depends on the recovery semantics:
     amnesia    the same, and the state is lost too, unless it is in this engine's memory
 
 `RecoveryActions` decides for each output; `RecoveryOutcome` counts what was lost or repeated. State that outputs share
-follows the strictest of them: where all may lose events no epoch is repeated. Else all epochs are, and only the state
-that an output has for itself gets no events (`Plan.idle_outputs`).
+follows the strictest of them: where all may lose events no epoch is repeated. Else all epochs are repeated; an output
+that may lose events *skips* them: its sinks get none of their rows. It is *suspended* in them if it has state of its
+own that nothing else needs, which then gets no events (`Plan.suspended_outputs`).
 
 Guarantees:
 - Where every output loses the epochs, skipping them is one manifest, that of the last recorded epoch: a crash before or
@@ -63,16 +64,16 @@ class RecoveryActions:
         return output.recovery or self.default
 
     def all_skip(self, plans: Iterable[Plan]) -> bool:
-        """Whether no output of these plans needs the epochs to be repeated; nor a waiting job, whose state is part of
+        """Whether no output of these plans needs the epochs to be repeated; nor a stopped job, whose state is part of
         what stays as it was."""
         semantics = {one for plan in plans for one in plan.recoveries.values()} or {None}
         return all(self._facts(one).loses_events for one in semantics)
 
     def all_reset(self, plan: Plan) -> bool:
-        """Whether all state may be lost: that of every output, and of every waiting job."""
+        """Whether all state may be lost: that of every output, and of every stopped job."""
         return all(self._facts(one).loses_state for one in {None, *plan.recoveries.values()})
 
-    def skipped_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
+    def skipping_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
         """The outputs that skip an epoch: those that may lose events by the epoch's plan and by the last one."""
         if epoch > self.last_epoch:
             return frozenset()
@@ -87,13 +88,14 @@ class RecoveryActions:
         outputs = plan.outputs.items()
         return frozenset(n for n, one in outputs if SEMANTICS[self.semantics_of(one)].repeats_results)
 
-    def suspended_outputs(self, epoch: int, plan: Plan) -> frozenset[str]:
-        """The outputs whose own state gets no events in an epoch, and waiting jobs that keep none of it."""
-        skipped = self.skipped_outputs(epoch, plan)
-        if not skipped:
-            return skipped
-        waiting = {name for name, one in plan.waiting.items() if self._facts(one).loses_events}
-        return (skipped | waiting) - self.needed
+    def outputs_to_suspend(self, epoch: int, plan: Plan) -> frozenset[str]:
+        """The outputs that skip an epoch and whose rows no other output needs in it; also the stopped jobs that may
+        lose events, which then count as readers of nothing."""
+        skipping = self.skipping_outputs(epoch, plan)
+        if not skipping:
+            return skipping
+        stopped = {name for name, one in plan.stopped_jobs.items() if self._facts(one).loses_events}
+        return (skipping | stopped) - self.needed
 
     def outputs_to_skip(self, plan: Plan) -> frozenset[str]:
         """The outputs of a plan that lose events."""
@@ -101,7 +103,7 @@ class RecoveryActions:
         return frozenset(name for name, output in outputs if self._facts(output.recovery).loses_events)
 
     def outputs_to_reset(self, plan: Plan) -> frozenset[str]:
-        """The outputs and the waiting jobs of a plan that lose their state too."""
+        """The outputs and the stopped jobs of a plan that lose their state too."""
         return frozenset(name for name, one in plan.recoveries.items() if self._facts(one).loses_state)
 
     def _facts(self, declared: Semantics | None) -> SemanticsFacts:
@@ -257,21 +259,21 @@ class _Recovery:
     plans: Mapping[int, Plan]
     last_plan: Plan
 
-    def plan(self, epoch: int, suspended: Collection[str] = ()) -> Plan:
-        return _plan_of(self.program, epoch, self.records[epoch], suspended)
+    def plan(self, epoch: int, to_suspend: Collection[str] = ()) -> Plan:
+        return _plan_of(self.program, epoch, self.records[epoch], to_suspend)
 
     def skip_epochs(self, state: StateDirectory, *, at_hand: bool) -> None:
         """Skip all epochs with one manifest: no output needs them."""
         outcome, before = self.outcome, self.before
         last = outcome.recorded_epoch
         manifest = replace(before, epoch=last)
-        if (progress := self.records[last].before) is not None:
-            watermarks = {name: mark for name, mark in progress.watermarks.items() if mark is not None}
-            manifest = replace(manifest, gap={**before.gap, **watermarks}, counters=progress.counters)
-            outcome.lost_events = progress.counters.get("events", 0) - before.counters.get("events", 0)
+        if (reached := self.records[last].before) is not None:
+            watermarks = {name: mark for name, mark in reached.watermarks.items() if mark is not None}
+            manifest = replace(manifest, gap={**before.gap, **watermarks}, counters=reached.counters)
+            outcome.lost_events = reached.counters.get("events", 0) - before.counters.get("events", 0)
         outcome.lost_epochs = last - before.epoch
         outcome.lost_units = sum(sum(units.values()) for units in outcome.units.values())
-        with_state = self.plan(last, self.last_plan.recoveries.keys()).idle_outputs
+        with_state = self.plan(last, self.last_plan.recoveries.keys()).suspended_outputs
         for epoch, record in self.records.items():
             # a later record shows that the sinks have the epoch
             is_delivered = record.checkpoint_interval is not None and epoch < last
@@ -292,7 +294,7 @@ class _Recovery:
         """The manifest without the state of outputs that lose theirs, as far as it is their own."""
         last = self.outcome.recorded_epoch
         names = self.outcome.actions.outputs_to_reset(self.last_plan)
-        own = self.plan(last, names).idle_outputs if names else names
+        own = self.plan(last, names).suspended_outputs if names else names
         if not own:
             return manifest
         commands = self.records[last].commands
@@ -305,9 +307,11 @@ class _Recovery:
         """The actions with the outputs that others need in any of the epochs. An output that is not suspended needs
         what it reads itself, in every epoch: so this repeats until there are no more."""
         while True:
-            suspended = {epoch: actions.suspended_outputs(epoch, plan) for epoch, plan in self.plans.items()}
+            to_suspend = {
+                epoch: actions.outputs_to_suspend(epoch, plan) for epoch, plan in self.plans.items()
+            }
             needed = actions.needed.union(
-                *(self.plan(epoch, names).needed for epoch, names in suspended.items())
+                *(self.plan(epoch, names).needed for epoch, names in to_suspend.items())
             )
             if needed == actions.needed:
                 return actions
@@ -341,8 +345,8 @@ def recover(
     return outcome
 
 
-def _plan_of(program: Program, epoch: int, record: EpochRecord, suspended: Collection[str] = ()) -> Plan:
-    return program.epochs.plan(record.commands, program.epochs.failures(epoch, record.commands), suspended)
+def _plan_of(program: Program, epoch: int, record: EpochRecord, to_suspend: Collection[str] = ()) -> Plan:
+    return program.epochs.plan(record.commands, program.epochs.failures(epoch, record.commands), to_suspend)
 
 
 def _units_of(record: EpochRecord) -> dict[str, int]:

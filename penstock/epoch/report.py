@@ -34,6 +34,7 @@ class EpochReport:
     events: int
     bytes: int
     late: int
+    #: dead letters
     bad: int
     seconds: float
     stage_seconds: Mapping[str, float]
@@ -131,6 +132,7 @@ class RunSummary:
     events: int = 0
     late: int = 0
     skipped_partitions: int = 0
+    #: dead letters
     bad: int = 0
     seconds: float = 0.0
     first_epoch: int | None = None

@@ -26,7 +26,7 @@ import polars as pl
 from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint import Checkpoints
 from penstock.epoch.delivery import Delivery, keep_last_results, plan_delivery
-from penstock.epoch.execution import Execution, skipped_rows
+from penstock.epoch.execution import Execution, describe_skips
 from penstock.epoch.gather import EpochResult, gather_epoch
 from penstock.epoch.job_failures import JobsFailed, JobShares
 from penstock.epoch.kill_points import reached
@@ -45,7 +45,7 @@ from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache
 from penstock.state.continuity import drop_stale_rankings
 from penstock.state.directory import StateDirectory
-from penstock.state.epoch_record import EpochRecord, Offset, Progress
+from penstock.state.epoch_record import EpochRecord, Offset, WatermarksAndCounters
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 
@@ -144,11 +144,11 @@ class EpochRunner:
         """The bucket maps in force."""
         return self._migrations.maps
 
-    def remap(self, change: MapChange) -> Future[MigrationResult]:
+    def request_map_change(self, change: MapChange) -> Future[MigrationResult]:
         """Request other bucket maps, which come into force between two later epochs. From any thread."""
         return self._migrations.request(change)
 
-    def reslice(self, slices: int) -> None:
+    def set_slice_count(self, slices: int) -> None:
         """From the next epoch on, assign all buckets evenly to so many slices."""
         self._migrations.reset(even_maps(self._shape.buckets, slices, self._migrations.maps.locations))
 
@@ -218,7 +218,7 @@ class EpochRunner:
             and self._state.records.read(epoch + 1) is not None
             and epoch > self._state.facts.former_query_last_epoch
         )
-        skipped = self._recovery.skipped_outputs(epoch, plan)
+        skipping = self._recovery.skipping_outputs(epoch, plan)
         if (record.start, record.end) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
@@ -227,9 +227,9 @@ class EpochRunner:
                 hint="Another engine has written to this state directory. Stop both, and start one of them again.",
             )
         reached("recorded", epoch)
-        suspended = self._recovery.suspended_outputs(epoch, plan)
-        executed_plan, result = self._run_stages(epoch, record, maps, suspended)
-        delivery = plan_delivery(result.rows, self._recovery, plan, skipped, already_delivered)
+        to_suspend = self._recovery.outputs_to_suspend(epoch, plan)
+        executed_plan, result = self._run_stages(epoch, record, maps, to_suspend)
+        delivery = plan_delivery(result.rows, self._recovery, plan, skipping, already_delivered)
         return Execution(
             record,
             executed_plan,
@@ -238,14 +238,14 @@ class EpochRunner:
             replayed=replayed,
             already_delivered=already_delivered,
             needs_replay=needs_replay,
-            skipped=skipped,
+            skipping=skipping,
         )
 
     def _new_record(self, start: Offset, end: Offset, maps: BucketMaps, *, needs_replay: bool) -> EpochRecord:
         before = None
         if not needs_replay:  # so that nothing is emitted twice if a recovery skips the epoch
             watermarks = {name: stream.late_before for name, stream in self.manifest.streams.items()}
-            before = Progress(watermarks, self.manifest.counters)
+            before = WatermarksAndCounters(watermarks, self.manifest.counters)
         return EpochRecord(
             start,
             end,
@@ -257,13 +257,13 @@ class EpochRunner:
         )
 
     def _run_stages(
-        self, epoch: int, record: EpochRecord, maps: BucketMaps, suspended: frozenset[str]
+        self, epoch: int, record: EpochRecord, maps: BucketMaps, to_suspend: frozenset[str]
     ) -> tuple[Plan, EpochResult]:
         """Execute the stages; again without the jobs that fail alone, if some do."""
         commands = record.commands
         while True:
             plan = self._program.epochs.plan(
-                commands, self._program.epochs.failures(epoch, commands), suspended
+                commands, self._program.epochs.failures(epoch, commands), to_suspend
             )
             spans = [(stream, span) for stream, span in record.spans if stream in plan.scans]
             is_one_task = self._shape.is_small(spans, plan.scans) and self._can_be_one_task(maps)
@@ -323,7 +323,7 @@ class EpochRunner:
         record, delivery = execution.record, execution.delivery
         taken: Mapping[str, int] = {}
         if not execution.delivery_skipped:
-            parts = (execution.result.side_output, skipped_rows(record.start, record.end))
+            parts = (execution.result.side_output, describe_skips(record.start, record.end))
             frames = [] if execution.already_delivered else [part for part in parts if part is not None]
             side_output = pl.concat(frames) if frames else None
             taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
@@ -335,13 +335,13 @@ class EpochRunner:
     def _commit(self, execution: Execution) -> None:
         """Commit the state after an epoch."""
         self._check_fence()
-        skipped = execution.skipped
+        skipping = execution.skipping
         manifest = execution.result.manifest
-        if skipped:
+        if skipping:
             before = drop_stale_rankings(self.manifest, execution.plan.identities)
-            manifest = keep_last_results(before, manifest, skipped)
+            manifest = keep_last_results(before, manifest, skipping)
         self._unused_runs = self.checkpoints.commit(manifest)
-        if skipped and execution.epoch == self._recovery.last_epoch:
+        if skipping and execution.epoch == self._recovery.last_epoch:
             self.checkpoints.checkpoint()
         self._drop_cached(self._unused_runs)
 
@@ -354,11 +354,11 @@ class EpochRunner:
         if errors:
             self._program.epochs.pause_jobs(execution.record.commands, errors)
 
-    def recycle(self, keep: int) -> None:
+    def remove_old_state(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs that nobody needs; have logs and the program forget
         what is before them."""
         self._check_fence()
-        self._drop_cached(self._state.recycle(keep))
+        self._drop_cached(self._state.remove_old_state(keep))
         oldest = min(self._state.manifests.epochs(), default=0)
         end = self._state.records.read_end(oldest)
         if end is None:

@@ -16,9 +16,7 @@ import polars as pl
 
 from penstock.decode.contract import ROW
 from penstock.epoch.job_failures import JobFailures
-from penstock.epoch.message import ScanReport, SideOutput, Times
-from penstock.epoch.task import EpochTask, current_executor, measure_memory, route_rows
-from penstock.epoch.template_groups import (
+from penstock.epoch.job_steps import (
     JobRows,
     apply_job_steps,
     prepare_rows,
@@ -26,6 +24,9 @@ from penstock.epoch.template_groups import (
     route_to_readers,
     select_job_events,
 )
+from penstock.epoch.message import ScanReport, SideOutput, Times
+from penstock.epoch.routing import route_rows
+from penstock.epoch.task import EpochTask, current_executor, measure_memory
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
@@ -57,7 +58,7 @@ class _Scan:
     events: int = 0
     bytes: int = 0
     late: int = 0
-    bad: int = 0
+    dead_letters: int = 0
     highest: dict[str, dict[str, int]] = field(default_factory=dict)
     #: the event times of the oldest and the newest event that is not late
     oldest: int | None = None
@@ -80,7 +81,7 @@ class _Scan:
             self.events,
             self.bytes,
             self.late,
-            self.bad,
+            self.dead_letters,
             self.oldest,
             self.newest,
         )
@@ -193,7 +194,7 @@ def _add_for_readers(scan: _Scan, output: str, rows: pl.DataFrame, where: str) -
 def _decode(scan: _Scan, scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
     """The chunk's events with their event time and position. Dead letters go to the side output."""
     if chunk.damage is not None:
-        scan.bad += 1
+        scan.dead_letters += 1
         scan.side_output.append(_damage_row(scan_plan, chunk))
     if not chunk.data:
         return pl.DataFrame()
@@ -209,14 +210,14 @@ def _decode(scan: _Scan, scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
     if frame[TIME].null_count():
         timeless = frame.filter(pl.col(TIME).is_null())
         reason = f"no event time in {scan_plan.stream.time}"
-        scan.bad += timeless.height
+        scan.dead_letters += timeless.height
         scan.side_output.append(_side_rows(scan_plan, chunk, timeless.head(MOST_KEPT_ROWS), "dead", reason))
         frame = frame.filter(pl.col(TIME).is_not_null())
     if decoded.bad.height:
-        scan.bad += decoded.bad.height
-        bad = decoded.bad.head(MOST_KEPT_ROWS)
-        rows = _side_rows(scan_plan, chunk, bad.select(ROW), "dead", "")
-        scan.side_output.append(rows.with_columns(bad["reason"], bad["raw"]))
+        scan.dead_letters += decoded.bad.height
+        first = decoded.bad.head(MOST_KEPT_ROWS)
+        rows = _side_rows(scan_plan, chunk, first.select(ROW), "dead", "")
+        scan.side_output.append(rows.with_columns(first["reason"], first["raw"]))
     return frame
 
 

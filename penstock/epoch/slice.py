@@ -13,6 +13,13 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from penstock.epoch.job_failures import JobFailures
+from penstock.epoch.job_steps import (
+    JobRows,
+    apply_job_steps,
+    prepare_rows,
+    rank_rows,
+    route_to_readers,
+)
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import (
     SPILL_BYTES,
@@ -25,22 +32,9 @@ from penstock.epoch.message import (
     Times,
 )
 from penstock.epoch.rate_control import nearest_instants
-from penstock.epoch.task import (
-    EpochTask,
-    add_hash,
-    current_executor,
-    measure_memory,
-    open_run_store,
-    route_rows,
-)
+from penstock.epoch.routing import add_hash, route_rows
+from penstock.epoch.task import EpochTask, current_executor, measure_memory, open_run_store
 from penstock.epoch.task_work import count_rows
-from penstock.epoch.template_groups import (
-    JobRows,
-    apply_job_steps,
-    prepare_rows,
-    rank_rows,
-    route_to_readers,
-)
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, SliceState
 from penstock.operators.job_windows import JOB

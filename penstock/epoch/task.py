@@ -1,4 +1,4 @@
-"""Defines what every task of an epoch knows, its executor too, and routes rows to the slices that own their buckets.
+"""Defines what every task of an epoch knows, its executor too.
 
 An `EpochTask` has the driver's decisions for one epoch, frozen. Scan tasks and slice tasks receive the same one.
 """
@@ -15,25 +15,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
-from penstock.epoch.message import Rows
 from penstock.errors import PenstockError
-from penstock.operators.contract import FOREVER, INPUT, Operator
+from penstock.operators.contract import FOREVER, Operator
 from penstock.operators.job_windows import closing_batches
 from penstock.operators.watermark import advance_watermark, skip_idle_streams
 from penstock.query.physical import Plan, maps_by_stage
 from penstock.query.steps import Edge
 from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation, slice_buckets
-from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
 from penstock.state.run import Piece
 from penstock.state.run_store import RunStore
-
-#: the most rows of a message: Spark frames a record with a 31-bit length
-MOST_ROWS = 500_000
 
 
 @dataclass(frozen=True)
@@ -154,39 +148,6 @@ class EpochTask:
     def buckets_of_slice(self, stage: str, slice_: int) -> frozenset[int]:
         """The buckets of a stage that a slice owns; there may be none."""
         return slice_buckets(self.bucket_maps[stage], slice_)
-
-
-def route_rows(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
-    """Split rows for a stage by the slices that own their keys; rows for an output stay as they are."""
-    operator = task.operator_of(edge)
-    if operator is None:
-        yield 0, Rows(edge.target, rows).to_bytes()
-        return
-    rows, stage = add_hash(task, edge, rows), edge.target.name
-    if task.slices == 1:
-        yield from _send(task, edge, 0, rows)
-        return
-    owners_of = np.asarray(task.bucket_maps[stage], dtype=np.uint16)
-    if task.plan.stages[stage].route(edge.port).is_broadcast:
-        for slice_ in np.unique(owners_of).tolist():
-            yield from _send(task, edge, slice_, rows)
-        return
-    owners = owners_of[buckets_of(rows[HASH].to_numpy(), task.maps.buckets)]
-    for slice_ in range(task.slices):
-        part = rows.filter(pl.Series(owners == slice_))
-        if part.height:
-            yield from _send(task, edge, slice_, part)
-
-
-def _send(task: EpochTask, edge: Edge, slice_: int, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
-    for part in rows.iter_slices(MOST_ROWS):
-        yield slice_, Rows(edge.target, part, edge.port).to_bytes(task.location.spill_directory)
-
-
-def add_hash(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
-    """Prepared rows with the hash that gives their bucket and, where several edges lead to a port, with their edge."""
-    rows = task.plan.stages[edge.target.name].route(edge.port).add_hash(rows, task.maps.buckets)
-    return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 
 def open_run_store(location: StateLocation) -> RunStore:

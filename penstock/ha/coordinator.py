@@ -1,8 +1,8 @@
 """The coordinator of an HA unit: starts engines, notices lost ones, and starts what the scheme needs.
 
 Each engine is a process of its own that outlives the coordinator. The coordinator keeps its knowledge in the
-coordination store, so it can be killed at any moment: engines keep running, and the next coordinator finds them by
-their membership. Of several coordinators one is active, by lease; the others stand by. It decides nothing about epochs;
+coordination store, so it can be killed at any moment: engines keep running, and the next coordinator finds them in
+the store. Of several coordinators one is active, by lease; the others stand by. It decides nothing about epochs;
 engines need it only to start new engines.
 """
 
@@ -26,7 +26,7 @@ from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError
 from penstock.ha.needs import find_needs, find_returning, is_taking_over, next_secondary_time
-from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
+from penstock.ha.unit import NODE, Kind, Unit, UnitEngine, UnitRecord
 from penstock.ha.unit_controller import UnitController
 
 #: how often it checks the unit
@@ -88,9 +88,9 @@ class Coordinator:
         #: the phase of the unit when this coordinator first tried to acquire the lease
         self._first_phase: str | None = None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._seen: dict[str, Member] = {}
+        self._seen: dict[str, UnitEngine] = {}
         #: all that were seen and whose processes may still be up
-        self._known: dict[str, Member] = {}
+        self._known: dict[str, UnitEngine] = {}
         self._stop = threading.Event()
         self._not_before = 0.0
         #: when followers were lost that had not been asked to leave, while the leader was up
@@ -189,7 +189,7 @@ class Coordinator:
             return True
         before = self._unit.record()
         ended = self._first_phase == "running" and before.phase != "running"
-        if not ended and before.phase == "stopping" and self._unit.members() and not self._stop.is_set():
+        if not ended and before.phase == "stopping" and self._unit.engines() and not self._stop.is_set():
             if self._first_phase != "waiting":
                 self._report("the unit is stopping: it starts again when its engines have ended")
                 self._first_phase = "waiting"
@@ -216,9 +216,9 @@ class Coordinator:
     # -- one check -------------------------------------------------------------------------------
 
     def _look(self) -> UnitRecord | None:
-        members = self._unit.members()
-        record = self._record_changes(members)
-        self._report_members(record, members)
+        engines = self._unit.engines()
+        record = self._record_changes(engines)
+        self._report_engines(record, engines)
         if self._stop.is_set() and record.phase == "running":
             record = self._unit.change(
                 lambda now: replace(now, phase="stopping") if now.phase == "running" else now
@@ -228,29 +228,29 @@ class Coordinator:
             for child in self._children.values():
                 child.poll()
             waiting = [name for name, child in self._children.items() if child.returncode is None]
-            return None if members or waiting else self._unit.record()
-        if self._is_hopeless(record, members):
+            return None if engines or waiting else self._unit.record()
+        if self._is_hopeless(record, engines):
             self._unit.change(lambda now: replace(now, phase="failed"))
             return None
-        if self._controller.look(record, members) is not None:
+        if self._controller.look(record, engines) is not None:
             record = self._unit.record()
-        self._supply(record, members)
+        self._supply(record, engines)
         return None
 
-    def _record_changes(self, members: dict[str, Member]) -> UnitRecord:
+    def _record_changes(self, engines: dict[str, UnitEngine]) -> UnitRecord:
         """Record which engines have joined and which are lost."""
         now = time.time()
-        lost = {name for name in self._seen if name not in members}
+        lost = {name for name in self._seen if name not in engines}
         for name, child in list(self._children.items()):
             if child.poll() is not None:
                 lost.add(name)
                 self._ended_with_error = child.returncode > 0
                 self._report_end(name, child.returncode)
                 del self._children[name]
-                if name in members:  # it has certainly ended: do not wait until its lease runs out
-                    self._unit.store.end_session(members[name].session)
-        self._seen = {name: member for name, member in members.items() if name not in lost}
-        self._known = {name: member for name, member in {**self._known, **members}.items() if member.seems_up}
+                if name in engines:  # it has certainly ended: do not wait until its lease runs out
+                    self._unit.store.end_session(engines[name].session)
+        self._seen = {name: engine for name, engine in engines.items() if name not in lost}
+        self._known = {name: engine for name, engine in {**self._known, **engines}.items() if engine.seems_up}
 
         unexpected: set[str] = set()
 
@@ -260,7 +260,7 @@ class Coordinator:
             pending = {
                 name: (kind, at)
                 for name, (kind, at) in record.pending.items()
-                if name not in members and name not in lost and now - at < _JOIN_SECONDS
+                if name not in engines and name not in lost and now - at < _JOIN_SECONDS
             }
             before = {name: at for name, at in record.lost.items() if name not in self._seen}
             gone = {name: before.get(name, now) for name in lost}
@@ -271,7 +271,7 @@ class Coordinator:
                 else one
                 for one in record.recoveries
             )
-            leaving = tuple(name for name in record.leaving if name in members)
+            leaving = tuple(name for name in record.leaving if name in engines)
             return replace(record, pending=pending, lost=lost_at, leaving=leaving, recoveries=recoveries)
 
         record = self._unit.change(update)
@@ -297,12 +297,12 @@ class Coordinator:
             )
         )
 
-    def _is_hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
+    def _is_hopeless(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> bool:
         """Whether there is no leader, engines end with errors, and starting more does not help. Engines that are up or
         starting are given a try, unless several leaders in a row have ended with an error."""
-        if not record.errors or record.leader in members:
+        if not record.errors or record.leader in engines:
             return False
-        up = [name for name, member in members.items() if member.seems_up and name not in record.leaving]
+        up = [name for name, engine in engines.items() if engine.seems_up and name not in record.leaving]
         if up or record.pending:
             led = {record.leader, *(name for one in record.recoveries for name in (one.lost, one.leader))}
             return sum(error[0] in led for error in record.errors[-_STRIKES:]) == _STRIKES
@@ -313,9 +313,9 @@ class Coordinator:
         recent = [error for error in record.errors[-_STRIKES:] if error[3] >= reached - 1]
         return len(recent) == _STRIKES
 
-    def _supply(self, record: UnitRecord, members: dict[str, Member]) -> None:
+    def _supply(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
         pending: dict[str, Kind] = {name: kind for name, (kind, _) in record.pending.items()}  # type: ignore[misc]
-        needs = find_needs(record.scheme, record.leader, members, record.leaving, pending)
+        needs = find_needs(record.scheme, record.leader, engines, record.leaving, pending)
         if needs.leave:
             self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *needs.leave}))))
         if is_taking_over(record, self._seen, time.time()):
@@ -336,7 +336,7 @@ class Coordinator:
                 )
             )
             name = f"e{after.started}"
-            self._remove_unused(after, members)
+            self._remove_unused(after, engines)
             self._report(f"starting engine {name} ({kind})")
             child = self._start(self._unit, name, kind)
             if child is not None:
@@ -351,21 +351,21 @@ class Coordinator:
             self._report(f"followers are lost repeatedly: the next one starts in {at - now:.0f} s")
         return at > now
 
-    def _remove_unused(self, record: UnitRecord, members: dict[str, Member]) -> None:
+    def _remove_unused(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
         """Remove the state of followers that are gone."""
-        returning = find_returning(record, self._known, members, time.time())
-        used = {*members, *record.pending, *returning, os.path.basename(record.directory)}
+        returning = find_returning(record, self._known, engines, time.time())
+        used = {*engines, *record.pending, *returning, os.path.basename(record.directory)}
         folder = self._unit.shared / "replicas"
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name not in used:
                 rmtree(folder / name, ignore_errors=True)
 
-    def _report_members(self, record: UnitRecord, members: dict[str, Member]) -> None:
-        for name, member in members.items():
-            if self._reported_phase.get(name) != member.phase:
-                self._report(f"engine {name} (process {member.pid}): {member.phase}")
-                self._reported_phase[name] = member.phase
-        for name in [name for name in self._reported_phase if name not in members]:
+    def _report_engines(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
+        for name, engine in engines.items():
+            if self._reported_phase.get(name) != engine.phase:
+                self._report(f"engine {name} (process {engine.pid}): {engine.phase}")
+                self._reported_phase[name] = engine.phase
+        for name in [name for name in self._reported_phase if name not in engines]:
             self._report(f"engine {name} is gone")
             del self._reported_phase[name]
         if (record.leader, record.generation) != self._reported_leader and record.leader is not None:
@@ -386,10 +386,10 @@ def last_error(log: Path) -> str:
     return next(iter(errors[-1:] or lines[-1:]), "it printed nothing")
 
 
-def wait_for(unit: Unit, wanted: Callable[[UnitRecord, dict[str, Member]], bool], seconds: float) -> bool:
+def wait_for(unit: Unit, wanted: Callable[[UnitRecord, dict[str, UnitEngine]], bool], seconds: float) -> bool:
     """Wait until a condition holds for the unit, at most so long; returns whether it does."""
     deadline = time.monotonic() + seconds
-    while not wanted(unit.record(), unit.members()):
+    while not wanted(unit.record(), unit.engines()):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Any
 from penstock.ha.cost import Use
 from penstock.ha.estimate import Estimate
 from penstock.ha.schemes import Scheme
+from penstock.moved import former_names
 
 
 class Rejected(StrEnum):
@@ -56,6 +56,7 @@ class Considered:
         return plain
 
 
+@former_names(told="describe")
 @dataclass(frozen=True)
 class Decision:
     """The decision of one turn."""
@@ -90,13 +91,6 @@ class Decision:
         what = f"{self.before} to {self.chosen}" if self.switched else str(self.chosen)
         every = "every epoch" if self.checkpoint_every == 1 else f"every {self.checkpoint_every} epochs"
         return f"{what}, a durable manifest {every}: {self.reason}"
-
-    def told(self) -> str:
-        """The former name of `describe`."""
-        warnings.warn(
-            "told is now describe; the next version removes the former name", DeprecationWarning, stacklevel=2
-        )
-        return self.describe()
 
     def to_plain(self) -> dict[str, Any]:
         """As plain values for JSON."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from penstock.ha.history import History, Outlook
 from penstock.ha.schemes import Scheme, Semantics, Step, steps
+from penstock.moved import former_names
 
 #: the part for what past recoveries took longer than their steps
 CORRECTION = "correction"
@@ -22,6 +23,7 @@ MARGIN = "margin"
 _PROMOTED = (Step.overtake, Step.detect, Step.deliver, Step.replay)
 
 
+@former_names(told="describe")
 class Part(NamedTuple):
     """One part: its name and seconds, with amount and speed if they are a quotient."""
 
@@ -37,6 +39,7 @@ class Part(NamedTuple):
         return f"{self.name} {self.seconds:.2f} s{how}"
 
 
+@former_names(told="describe")
 @dataclass(frozen=True)
 class Estimate:
     """The estimated recovery time of a scheme."""

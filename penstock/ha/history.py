@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from penstock.ha.schemes import Scheme
+from penstock.moved import former_names
 
 #: measurements retained of each figure
 KEPT = 50
@@ -120,6 +121,7 @@ class Load:
 Measurement = Measured | Recovered | Load
 
 
+@former_names(folded="fold")
 @dataclass(frozen=True)
 class History:
     """All measurements that still count."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Member, UnitRecord, kind_of
+from penstock.ha.unit import Kind, UnitEngine, UnitRecord, kind_of
 
 _READY = ("ready", "following")
 #: how long a new second engine waits at most for the first results of a new leader: its start takes CPU from it
@@ -34,11 +34,11 @@ class Needs:
     leave: tuple[str, ...] = ()
 
 
-def is_taking_over(record: UnitRecord, members: Mapping[str, Member], now: float) -> bool:
+def is_taking_over(record: UnitRecord, engines: Mapping[str, UnitEngine], now: float) -> bool:
     """Whether the leader is up, was promoted just now and has no results yet."""
     last = record.recoveries[-1] if record.recoveries else None
     return (
-        record.leader in members
+        record.leader in engines
         and last is not None
         and last.generation == record.generation
         and last.first_result_at is None
@@ -48,21 +48,21 @@ def is_taking_over(record: UnitRecord, members: Mapping[str, Member], now: float
 
 def find_returning(
     record: UnitRecord,
-    known: Mapping[str, Member],
-    members: Mapping[str, Member],
+    known: Mapping[str, UnitEngine],
+    engines: Mapping[str, UnitEngine],
     now: float,
     within_seconds: float | None = None,
 ) -> set[str]:
     """The followers whose sessions have ended and whose processes seem up: they may have been paused, and join again.
     `within_seconds`: only if no engine has joined, and only those lost at most that long ago."""
-    if within_seconds is not None and members:
+    if within_seconds is not None and engines:
         return set()
     return {
         name
-        for name, member in known.items()
-        if name not in members
+        for name, engine in known.items()
+        if name not in engines
         and name != record.leader
-        and member.seems_up
+        and engine.seems_up
         and now - record.lost.get(name, now) < (within_seconds or _ELSEWHERE_SECONDS)
     }
 
@@ -79,18 +79,18 @@ def next_secondary_time(losses: Sequence[float], now: float) -> float:
 def find_needs(
     scheme: Scheme,
     leader: str | None,
-    members: Mapping[str, Member],
+    engines: Mapping[str, UnitEngine],
     leaving: tuple[str, ...],
     pending: Mapping[str, Kind],
 ) -> Needs:
     """What the unit needs; `pending` engines have been started and have not joined yet."""
-    staying = {name: member for name, member in members.items() if name not in leaving}
-    on_the_way = {name: kind for name, kind in pending.items() if name not in members}
+    staying = {name: engine for name, engine in engines.items() if name not in leaving}
+    on_the_way = {name: kind for name, kind in pending.items() if name not in engines}
     wanted = kind_of(scheme)
     if leader not in staying or staying[leader].phase != "primary":
         # to start or restart, a unit needs an engine that does not follow another
         return Needs() if staying or on_the_way else Needs(start=("passive",))
-    others = {name: member for name, member in staying.items() if name != leader}
+    others = {name: engine for name, engine in staying.items() if name != leader}
     if wanted is None:
         return Needs(leave=tuple(sorted(others)))
     suiting = sorted(

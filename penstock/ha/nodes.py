@@ -104,12 +104,12 @@ class _Location:
 
     @staticmethod
     def of(store: Store, unit: str, record: UnitRecord) -> _Location:
-        members = {name: json.loads(one) for name, one in store.members(f"units/{unit}/members").items()}
+        engines = {name: json.loads(one) for name, one in store.members(f"units/{unit}/members").items()}
         places = _places(store, unit)
-        nodes = {name: str(one["node"]) for name, one in members.items()}
+        nodes = {name: str(one["node"]) for name, one in engines.items()}
         nodes |= {name: places[name] for name in record.pending if name in places and name not in nodes}
         first = record.leader if record.leader in nodes else next(iter(nodes), None)
-        leads = first in members and first == record.leader and members[first]["phase"] == "primary"
+        leads = first in engines and first == record.leader and engines[first]["phase"] == "primary"
         lost = {name: node for name, node in places.items() if name not in nodes}
         return _Location(nodes, first, leads, lost)
 
@@ -211,8 +211,8 @@ class Node:
                 self._start_requested(request, found.value)
         for request, (unit, engine, child) in list(self._engines.items()):
             if child.poll() is not None:
-                if (member := unit.members().get(engine)) is not None:
-                    self._store.end_session(member.session)
+                if (ended := unit.engines().get(engine)) is not None:
+                    self._store.end_session(ended.session)
                 del self._engines[request]
                 unit.close()
 

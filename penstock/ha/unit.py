@@ -92,7 +92,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class UnitRecord:
-    """What the members of a unit agree on."""
+    """What the engines of a unit agree on."""
 
     scheme: Scheme
     directory: str
@@ -147,7 +147,7 @@ class UnitRecord:
 
 
 @dataclass(frozen=True)
-class Member:
+class UnitEngine:
     """What an engine reports of itself."""
 
     pid: int
@@ -183,10 +183,10 @@ class Member:
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
-    def from_bytes(content: bytes) -> Member:
+    def from_bytes(content: bytes) -> UnitEngine:
         plain = json.loads(content)
         load = plain.pop("load", None)
-        return Member(**plain, load=ReportedLoad(**load) if load else None)
+        return UnitEngine(**plain, load=ReportedLoad(**load) if load else None)
 
     @property
     def seems_up(self) -> bool:
@@ -216,7 +216,7 @@ class Unit:
         self.shared_records = SharedRecords(self.shared / "agreed")
         base = f"units/{launch.unit}"
         self.leader_path, self.coordinator_path = f"{base}/leader", f"{base}/coordinator"
-        self._record, self._members = f"{base}/record", f"{base}/members"
+        self._record, self._engines = f"{base}/record", f"{base}/members"
         self._controller, self._coordinators = f"{base}/controller", f"{base}/coordinators"
 
     @staticmethod
@@ -239,13 +239,13 @@ class Unit:
         write_launch(root, launch)
         return Unit(root, launch, open_store(launch.coordination))
 
-    def replica(self, member: str) -> Path:
+    def replica(self, engine: str) -> Path:
         """The state directory of a follower."""
-        return self.shared / REPLICAS / member
+        return self.shared / REPLICAS / engine
 
-    def log(self, member: str) -> Path:
+    def log(self, engine: str) -> Path:
         """The log file of an engine."""
-        return self.shared / "logs" / f"{member}.log"
+        return self.shared / "logs" / f"{engine}.log"
 
     # -- the record ------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Unit:
     def find_committed(self) -> int:
         """The last epoch that the leader is known to have committed, and so delivered; -1 before the first."""
         record = self.record()
-        leader = self.members().get(record.leader or "")
+        leader = self.engines().get(record.leader or "")
         reported = leader.epoch if leader is not None and leader.phase == "primary" else -1
         durable, recorded = (
             StateDirectory(Path(record.directory)).manifests.epochs(),
@@ -335,22 +335,23 @@ class Unit:
         epochs = self.shared_records.epochs()
         return bool(epochs) and self.record().leader is not None and self.find_committed() >= epochs[0]
 
-    # -- members ---------------------------------------------------------------------------------
+    # -- engines ---------------------------------------------------------------------------------
 
-    def members(self) -> dict[str, Member]:
+    def engines(self) -> dict[str, UnitEngine]:
         """The engines with live sessions."""
         return {
-            name: Member.from_bytes(content) for name, content in self.store.members(self._members).items()
+            name: UnitEngine.from_bytes(content)
+            for name, content in self.store.members(self._engines).items()
         }
 
-    def join(self, session: Session, name: str, member: Member) -> bool:
-        """Join as a member, or change what is reported."""
-        return session.join(self._members, name, member.to_bytes())
+    def join(self, session: Session, name: str, engine: UnitEngine) -> bool:
+        """Register an engine, or change what is reported of it."""
+        return session.join(self._engines, name, engine.to_bytes())
 
-    def primary(self, other: str) -> Member | None:
+    def primary(self, other: str) -> UnitEngine | None:
         """The leader, if it is up and not the engine of this name."""
         name = self.record().leader
-        leader = self.members().get(name or "")
+        leader = self.engines().get(name or "")
         return leader if name != other and leader is not None and leader.seems_up else None
 
     def register_coordinator(self, session: Session) -> None:
@@ -360,9 +361,9 @@ class Unit:
 
     def list_up(self) -> list[str]:
         """The names of engines and coordinators that are up."""
-        engines = [name for name, member in self.members().items() if member.seems_up]
+        names = [name for name, engine in self.engines().items() if engine.seems_up]
         others = [json.loads(content) for content in self.store.members(self._coordinators).values()]
-        return engines + [f"coordinator {one['pid']}" for one in others if seems_up(one["pid"], one["host"])]
+        return names + [f"coordinator {one['pid']}" for one in others if seems_up(one["pid"], one["host"])]
 
     def require_down(self) -> None:
         """Raise UNIT_RUNNING while engines or coordinators are up."""

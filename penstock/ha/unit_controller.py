@@ -21,7 +21,7 @@ from penstock.ha.launch import Launch
 from penstock.ha.process_usage import ProcessUsage, measure_usage
 from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
-from penstock.ha.unit import Member, Recovery, Unit, UnitRecord
+from penstock.ha.unit import Recovery, Unit, UnitEngine, UnitRecord
 
 #: how often it decides
 TURN_SECONDS = 2.0
@@ -78,21 +78,21 @@ class UnitController:
         self._last_load_at = 0.0
         self._last: Decision | None = None
 
-    def look(self, record: UnitRecord, members: Mapping[str, Member]) -> Decision | None:
+    def look(self, record: UnitRecord, engines: Mapping[str, UnitEngine]) -> Decision | None:
         """When it is time, measure and decide; returns the decision."""
         now = self._clock()
         if now < self._next_at:
             return None
         self._next_at = now + self._turn_seconds
-        self.settings = replace(self.settings, semantics=self._find_semantics(record, members))
-        load = self._measure_load(record, members, now)
+        self.settings = replace(self.settings, semantics=self._find_semantics(record, engines))
+        load = self._measure_load(record, engines, now)
         if load is not None:
             self._loads = (*self._loads[1 - LOADS_KEPT :], load)
         self._loads = tuple(one for one in self._loads if now - one.at < _STALE_SECONDS)
         if any(one.estimated_seconds is None for one in record.recoveries):
             record = self._unit.change(lambda current: self._add_estimates(current))
         decision = self._decide(record, now)
-        primary = members.get(record.leader or "")
+        primary = engines.get(record.leader or "")
         if record.controlled and decision.changed and primary is not None and primary.phase == "primary":
             self._unit.switch_scheme(decision.chosen, checkpoint_every=decision.checkpoint_every)
             self._report(f"controller: {decision.describe()}")
@@ -148,10 +148,10 @@ class UnitController:
             suits=suits is None or suits.estimate.seconds <= settings.threshold_seconds,
         )
 
-    def _find_semantics(self, record: UnitRecord, members: Mapping[str, Member]) -> Semantics:
+    def _find_semantics(self, record: UnitRecord, engines: Mapping[str, UnitEngine]) -> Semantics:
         """The semantics to estimate with: epochs are repeated if any output needs them."""
         requested = Semantics(self._unit.launch.recovery.get("semantics", "precise"))
-        primary = members.get(record.leader or "")
+        primary = engines.get(record.leader or "")
         if not SEMANTICS[requested].loses_events:
             return requested
         repeats = self.settings.semantics is not requested if primary is None else primary.repeats
@@ -191,10 +191,10 @@ class UnitController:
 
     # -- measurements ---------------------------------------------------------------------------
 
-    def _measure_load(self, record: UnitRecord, members: Mapping[str, Member], now: float) -> Load | None:
+    def _measure_load(self, record: UnitRecord, engines: Mapping[str, UnitEngine], now: float) -> Load | None:
         """The leader's load since the last turn; None if it has reported nothing new."""
-        primary = members.get(record.leader or "")
-        cpu = {name: self._measure_cores(member.pid, now) for name, member in members.items()}
+        primary = engines.get(record.leader or "")
+        cpu = {name: self._measure_cores(engine.pid, now) for name, engine in engines.items()}
         if primary is None or primary.phase != "primary" or primary.load is None:
             return None
         if primary.load.at == self._last_load_at:
@@ -205,25 +205,25 @@ class UnitController:
             return None
         memory = self._used(primary.pid).memory_bytes + primary.cached_bytes
         load = primary.load.to_load(now, cores, memory)  # by this clock: the leader's may differ
-        follow = {name for name, member in members.items() if member.phase == "following"}
+        follow = {name for name, engine in engines.items() if engine.phase == "following"}
         self._following = {name: since for name, since in self._following.items() if name in follow}
-        others = [member.phase for name, member in members.items() if name != record.leader]
-        if "starting" in others or any(name not in members for name in record.pending):
+        others = [engine.phase for name, engine in engines.items() if name != record.leader]
+        if "starting" in others or any(name not in engines for name in record.pending):
             load = replace(load, settling=True)
-        for name, member in members.items():
-            if name == record.leader or member.phase not in ("ready", "following"):
+        for name, engine in engines.items():
+            if name == record.leader or engine.phase not in ("ready", "following"):
                 continue
             facts = SCHEMES[record.scheme]
             if facts.runs_epochs:
-                if member.phase != "following":  # it loads the state, and has no epoch yet
+                if engine.phase != "following":  # it loads the state, and has no epoch yet
                     load = replace(load, settling=True)
                     continue
-                behind = max(primary.epoch - member.epoch, 0)
+                behind = max(primary.epoch - engine.epoch, 0)
                 load = replace(load, lag_seconds=behind * load.epoch_seconds)
                 if not self._has_caught_up(name, behind, now):
                     load = replace(load, settling=True)
             elif (idle := cpu[name]) is not None:
-                used = self._used(member.pid).memory_bytes
+                used = self._used(engine.pid).memory_bytes
                 load = replace(load, idle_cpu_cores=idle, idle_memory_bytes=used)
         return load
 

@@ -21,25 +21,25 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.store import Pruned, Retention, Store
 
 
-class Accepted(NamedTuple):
-    """The outcome of a frame: its producer's durable position, and how many of its lines were new."""
+class CommittedFrame(NamedTuple):
+    """A frame that is on disk: its producer's durable position, and how many of its lines were new."""
 
     position: int
     lines: int
 
 
-Answer = Accepted | PenstockError
+FrameOutcome = CommittedFrame | PenstockError
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedFrame:
     """A frame on its way to disk; `anywhere`: at whatever position its producer is by then."""
 
     sender: Hashable
     stream: str
     frame: Frame
-    answer: Callable[[Answer], None]
+    on_outcome: Callable[[FrameOutcome], None]
     anywhere: bool
     #: its lines that are new, as far as is known
     lines: int = 0
@@ -64,7 +64,7 @@ class Committer:
         self._most_streams = most_streams
         self._clock = clock
         self._stores: dict[str, Store] = {}
-        self._queue: list[_Waiting] = []
+        self._queue: list[_QueuedFrame] = []
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._syncing = ThreadPoolExecutor(4, thread_name_prefix="sync")
@@ -78,12 +78,12 @@ class Committer:
         sender: Hashable,
         stream: str,
         frame: Frame,
-        answer: Callable[[Answer], None],
+        on_outcome: Callable[[FrameOutcome], None],
         *,
         anywhere: bool = False,
     ) -> None:
-        """Take a frame; `answer` is called in the event loop with its outcome."""
-        self._queue.append(_Waiting(sender, stream, frame, answer, anywhere))
+        """Take a frame; `on_outcome` is called in the event loop."""
+        self._queue.append(_QueuedFrame(sender, stream, frame, on_outcome, anywhere))
         self.waiting_bytes += len(frame.payload)
         self._wake.set()
 
@@ -115,11 +115,11 @@ class Committer:
                 await asyncio.sleep(self._gather_seconds)
             self._wake.clear()
             group, self._queue = self._queue, []
-            answers = await self._in_thread(lambda group=group: self._commit(group))  # type: ignore[misc]
+            outcomes = await self._in_thread(lambda group=group: self._commit(group))  # type: ignore[misc]
             self.waiting_bytes -= sum(len(one.frame.payload) for one in group)
             self.groups += 1
-            for one, answer in zip(group, answers, strict=True):
-                one.answer(answer)
+            for one, outcome in zip(group, outcomes, strict=True):
+                one.on_outcome(outcome)
             on_commit()
 
     async def close(self) -> None:
@@ -178,7 +178,7 @@ class Committer:
                 ) from error
         return store
 
-    def _commit(self, group: list[_Waiting]) -> list[Answer]:
+    def _commit(self, group: list[_QueuedFrame]) -> list[FrameOutcome]:
         """Write a group. After a frame that is refused, all later frames of its sender are refused too."""
         now = int(self._clock() * 1e6)
         refused: dict[Hashable, PenstockError] = {}
@@ -201,11 +201,11 @@ class Committer:
                 failed[name] = error
         return [refused.get(one.sender) or failed.get(one.stream) or self._count_frame(one) for one in group]
 
-    def _count_frame(self, one: _Waiting) -> Accepted:
+    def _count_frame(self, one: _QueuedFrame) -> CommittedFrame:
         """Count a frame that is on disk."""
         if one.lines:
             self.frames += 1
             self.lines += one.lines
         else:
             self.duplicates += 1
-        return Accepted(self._stores[one.stream].position(one.frame.producer), one.lines)
+        return CommittedFrame(self._stores[one.stream].position(one.frame.producer), one.lines)

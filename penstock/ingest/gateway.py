@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError, UserError
-from penstock.ingest.committer import Answer, Committer
+from penstock.ingest.committer import Committer, FrameOutcome
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
     def _take(self, frame: Frame) -> None:
         hello = self.intake.hello
         assert hello is not None
-        self._gateway.committer.submit(self, hello.stream, frame, self._handle_answer)
+        self._gateway.committer.submit(self, hello.stream, frame, self._handle_outcome)
         if self._gateway.is_full:
             self._pause()
 
@@ -183,11 +183,11 @@ class Connection(asyncio.Protocol):
         self._ready = True
         self._send({"next": position, "most_bytes": self._gateway.settings.most_bytes})
 
-    def _handle_answer(self, answer: Answer) -> None:
-        if isinstance(answer, PenstockError):
-            self.refuse(answer)
+    def _handle_outcome(self, outcome: FrameOutcome) -> None:
+        if isinstance(outcome, PenstockError):
+            self.refuse(outcome)
         else:
-            self._durable = answer.position
+            self._durable = outcome.position
 
     def acknowledge(self) -> None:
         """Acknowledge what a group brought to disk, and resume reading."""

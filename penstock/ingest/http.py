@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 
 from penstock.errors import ExternalError, PenstockError, UserError
-from penstock.ingest.committer import Answer
+from penstock.ingest.committer import FrameOutcome
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
@@ -165,18 +165,18 @@ class HttpServer:
         producer, position = _parse_producer(request)
         made_at = int(time.time() * 1e6)
         frame = await asyncio.to_thread(Frame.of, producer, position or 0, body, made_at=made_at)
-        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[FrameOutcome] = asyncio.get_running_loop().create_future()
 
-        def set_answer(answer: Answer) -> None:
+        def set_outcome(outcome: FrameOutcome) -> None:
             if not done.done():  # the request may be over
-                done.set_result(answer)
+                done.set_result(outcome)
 
-        self._gateway.committer.submit(done, stream, frame, set_answer, anywhere=position is None)
-        answer = await done
-        if isinstance(answer, PenstockError):
-            raise answer
-        result: dict[str, object] = {"lines": answer.lines}
-        return result if position is None else result | {"durable": answer.position}
+        self._gateway.committer.submit(done, stream, frame, set_outcome, anywhere=position is None)
+        outcome = await done
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        result: dict[str, object] = {"lines": outcome.lines}
+        return result if position is None else result | {"durable": outcome.position}
 
 
 def _parse_producer(request: _Request) -> tuple[str, int | None]:

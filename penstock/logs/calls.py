@@ -116,6 +116,7 @@ class CallLog(MadeLog):
     `shape` takes the parameters of the profile (see `Rate`).
     """
 
+    # over 8 parameters: the public API; all are keywords with a default
     def __init__(
         self,
         *,

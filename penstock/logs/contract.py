@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import ExternalError
+from penstock.moved import former_names
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Chunk:
     offsets: npt.NDArray[np.int64] | None = field(default=None, compare=False)
 
 
+@former_names(begun_late="started_late")
 class Log(ABC):
     """A replayable source. Picklable: tasks read it on whatever machine they run."""
 

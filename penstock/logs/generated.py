@@ -231,6 +231,7 @@ class GeneratedLog(MadeLog):
     `period_seconds`, `amplitude`, `spike_factor`, `step_factor`, `at_seconds`, `for_seconds` (see `Rate`).
     """
 
+    # over 8 parameters: the public API; all are keywords with a default
     def __init__(
         self,
         *,

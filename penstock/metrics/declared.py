@@ -34,7 +34,7 @@ def _declare(
     return metric
 
 
-_SUB_QUERY = {"stage": "sub_query"}
+_FORMER_STAGE = {"stage": "sub_query"}
 _STAGE, _JOB, _STREAM, _EXECUTOR, _ENGINE = ("stage",), ("job",), ("stream",), ("executor",), ("engine",)
 
 # ---------------------------------------------------------------- epochs
@@ -163,7 +163,7 @@ STAGE_ROWS_RATE = _declare(
     "Rows that a stage received, a second.",
     _STAGE,
     was=("penstock_processing_rate_events_per_second",),
-    labels_were=_SUB_QUERY,
+    labels_were=_FORMER_STAGE,
 )
 STAGE_EXCHANGE_RATE = _declare(
     "stage_exchange_bytes_per_second",
@@ -172,7 +172,7 @@ STAGE_EXCHANGE_RATE = _declare(
     "Bytes that were exchanged to a stage, a second.",
     _STAGE,
     was=("penstock_exchange_bytes_per_second",),
-    labels_were=_SUB_QUERY,
+    labels_were=_FORMER_STAGE,
 )
 STAGE_UTILISATION = _declare(
     "stage_utilisation_ratio",
@@ -181,7 +181,7 @@ STAGE_UTILISATION = _declare(
     "Task time of a stage over the time that its slices' cores had.",
     _STAGE,
     was=("penstock_utilisation_ratio",),
-    labels_were=_SUB_QUERY,
+    labels_were=_FORMER_STAGE,
 )
 STAGE_IMBALANCE = _declare(
     "stage_imbalance_ratio",
@@ -190,7 +190,7 @@ STAGE_IMBALANCE = _declare(
     "Standard deviation of the utilisation of a stage's slices.",
     _STAGE,
     was=("penstock_imbalance_ratio",),
-    labels_were=_SUB_QUERY,
+    labels_were=_FORMER_STAGE,
 )
 STAGE_STATE = _declare("stage_state_bytes", "gauge", "bytes", "State of a stage.", _STAGE)
 BUCKET_HEAT = _declare(
@@ -199,10 +199,10 @@ BUCKET_HEAT = _declare(
     "ratio",
     "Task time spent on a bucket, a second.",
     ("stage", "bucket"),
-    labels_were=_SUB_QUERY,
+    labels_were=_FORMER_STAGE,
 )
 BUCKET_STATE = _declare(
-    "bucket_bytes", "gauge", "bytes", "State of a bucket.", ("stage", "bucket"), labels_were=_SUB_QUERY
+    "bucket_bytes", "gauge", "bytes", "State of a bucket.", ("stage", "bucket"), labels_were=_FORMER_STAGE
 )
 
 # ---------------------------------------------------------------- jobs

@@ -37,6 +37,7 @@ class EpochMetrics:
     events: int = 0
     bytes: int = 0
     late: int = 0
+    #: dead letters
     bad: int = 0
     skipped_partitions: int = 0
     seconds: float = 0.0

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from penstock.operators.routing import ByKey, Route
+from penstock.operators.routes import ByKey, Route
 from penstock.state.collection import Changes, Scope
 from penstock.state.journal import Journal, ReadOnlyJournal
 from penstock.state.run import RunEntry

@@ -17,7 +17,7 @@ import polars as pl
 from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.identity import NOT_STATE
-from penstock.operators.routing import ByKey, Route
+from penstock.operators.routes import ByKey, Route
 
 Schema = Mapping[str, pl.DataType]
 Rows: TypeAlias = npt.NDArray[Any]

@@ -28,7 +28,7 @@ from penstock.operators.contract import (
 )
 from penstock.operators.join_candidates import Ints
 from penstock.operators.join_columns import JoinColumns, describe_keys
-from penstock.operators.routing import Broadcast, ByKey, RoundRobin, Route
+from penstock.operators.routes import Broadcast, ByKey, RoundRobin, Route
 from penstock.operators.strict import (
     Ordered,
     add_position,

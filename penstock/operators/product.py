@@ -35,7 +35,7 @@ from penstock.operators.contract import (
 from penstock.operators.join_candidates import Ints, SortedRows
 from penstock.operators.join_columns import JoinCondition, gather_columns
 from penstock.operators.product_pairs import PairFinder, ranges_within
-from penstock.operators.routing import Grid, Route
+from penstock.operators.routes import Grid, Route
 from penstock.operators.strict import add_position
 from penstock.state.buckets import HASH
 from penstock.state.journal import Journal

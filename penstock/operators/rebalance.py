@@ -11,7 +11,7 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, Operator, Progress, SliceState
-from penstock.operators.routing import RoundRobin, Route
+from penstock.operators.routes import RoundRobin, Route
 from penstock.operators.strict import add_position, fold_input_into_sequence
 from penstock.state.buckets import HASH
 

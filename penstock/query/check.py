@@ -15,7 +15,7 @@ import polars as pl
 from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
-from penstock.operators.routing import Partitioner
+from penstock.operators.routes import Partitioner
 from penstock.origin import Origin
 from penstock.query.purity import calls_python, check_row_wise, run_trial
 from penstock.state.buckets import can_be_key

@@ -13,7 +13,7 @@ import polars as pl
 from penstock.duration import spelled
 from penstock.errors import UserError
 from penstock.operators.contract import Operator
-from penstock.operators.routing import Grid
+from penstock.operators.routes import Grid
 from penstock.origin import Origin
 from penstock.query import logical
 from penstock.query.compile import compile_forms
@@ -40,7 +40,7 @@ def resolve_form(name: str) -> str:
     """The form of this name. A former name works for one version more, with a warning."""
     if name in _FORMER_FORMS:
         form = _FORMER_FORMS[name]
-        message = f"the form {name!r} of explain is now {form!r}; the former name goes with the next version"
+        message = f"the form {name!r} of explain is now {form!r}; the next version removes the former name"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return form
     if name not in FORMS:

@@ -17,7 +17,7 @@ from penstock.decode.contract import Decoder
 from penstock.ha.schemes import Semantics
 from penstock.logs.contract import Log
 from penstock.operators.contract import Operator
-from penstock.operators.routing import Partitioner
+from penstock.operators.routes import Partitioner
 from penstock.operators.top_k import TopK
 from penstock.origin import Origin
 from penstock.sinks.contract import Sink

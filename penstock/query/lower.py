@@ -14,7 +14,7 @@ import polars as pl
 from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
-from penstock.operators.routing import Partitioner
+from penstock.operators.routes import Partitioner
 from penstock.query import logical
 from penstock.query.format_1 import former_fingerprint, former_id
 from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage

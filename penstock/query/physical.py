@@ -20,7 +20,7 @@ from penstock.operators.contract import Operator
 from penstock.operators.group_top import GroupTop
 from penstock.operators.identity import digest_of, encode, readable_versions, versions_of
 from penstock.operators.job_windows import JobAggregation
-from penstock.operators.routing import ByKey, Partitioner, Route
+from penstock.operators.routes import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
 from penstock.origin import Origin
 from penstock.query.jobs_plan import JobsPlan
@@ -115,12 +115,12 @@ class Plan:
     job_levels: Mapping[EdgeSource, int] = field(default_factory=dict)
     #: None: an application, whose plan never changes
     jobs: JobsPlan | None = None
-    #: outputs with state of their own that gets no events in this plan
-    idle_outputs: frozenset[str] = frozenset()
-    #: jobs that should rest, but whose rows are needed by others that should not
+    #: outputs that run and have state of their own, which gets no events in this plan
+    suspended_outputs: frozenset[str] = frozenset()
+    #: jobs that were to be suspended, but whose rows others need that are not
     needed: frozenset[str] = frozenset()
     #: jobs that are paused or failed and keep their state, with the recovery that each declares
-    waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
+    stopped_jobs: Mapping[str, Semantics | None] = field(default_factory=dict)
     #: state of an app that commands have released: its outputs were dropped, emptied or altered
     released: frozenset[str] = frozenset()
 
@@ -161,8 +161,8 @@ class Plan:
 
     @cached_property
     def recoveries(self) -> Mapping[str, Semantics | None]:
-        """The recovery that each output declares, and each job that waits."""
-        return {**self.waiting, **{name: output.recovery for name, output in self.outputs.items()}}
+        """The recovery that each output declares, and each stopped job."""
+        return {**self.stopped_jobs, **{name: output.recovery for name, output in self.outputs.items()}}
 
     @cached_property
     def families(self) -> list[tuple[str, ...]]:

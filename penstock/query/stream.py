@@ -20,7 +20,7 @@ from penstock.errors import UserError
 from penstock.logs.contract import Log
 from penstock.operators.distinct import Distinct
 from penstock.operators.rebalance import Rebalance
-from penstock.operators.routing import Partitioner
+from penstock.operators.routes import Partitioner
 from penstock.origin import Origin, here
 from penstock.query import check, logical
 from penstock.query.keyed import Keyed

@@ -100,9 +100,9 @@ class CopyReports:
         leaving = self._unit.record().leaving
         self.apply(
             {
-                name: member.reach
-                for name, member in self._unit.members().items()
-                if name != self._leader and name not in leaving and member.seems_up
+                name: engine.reach
+                for name, engine in self._unit.engines().items()
+                if name != self._leader and name not in leaving and engine.seems_up
             }
         )
 

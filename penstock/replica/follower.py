@@ -11,7 +11,7 @@ from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Unit
 from penstock.replica.copy_agreement import CopyReporter
 from penstock.replica.lag import must_resync
-from penstock.replica.membership import Membership
+from penstock.replica.registration import Registration
 from penstock.replica.spare_capacity import should_pause
 from penstock.state.directory import StateDirectory
 
@@ -23,13 +23,13 @@ class Follower:
         self,
         name: str,
         unit: Unit,
-        membership: Membership,
+        registration: Registration,
         engine: Engine,
         acquire_lease: Callable[[Path], Lease | None],
     ) -> None:
-        self._name, self._unit, self._membership, self._engine = name, unit, membership, engine
+        self._name, self._unit, self._registration, self._engine = name, unit, registration, engine
         self._acquire_lease = acquire_lease
-        self._copies = CopyReporter(engine.program, unit.shared_records, membership.report)
+        self._copies = CopyReporter(engine.program, unit.shared_records, registration.report)
         engine.role.leader_committed = unit.find_committed()
         #: whether it stops to copy the leader's state
         self.must_resync = False
@@ -37,20 +37,20 @@ class Follower:
     def look(self) -> Lease | None:
         """Look at the unit; returns the lease if it is free."""
         self._copies.look()
-        record, engine, membership = self._unit.record(), self._engine, self._membership
+        record, engine, registration = self._unit.record(), self._engine, self._registration
         manifests = StateDirectory(Path(record.directory)).manifests.epochs()
         records = self._unit.shared_records.epochs()
         engine.role.leader_committed = self._unit.find_committed()
         leader = self._unit.primary(self._name)
-        behind = leader.behind if leader is not None and leader.host == membership.member.host else None
-        is_paused = should_pause(membership.member.paused, behind)
-        if is_paused != membership.member.paused:
-            membership.report(paused=is_paused)
+        behind = leader.behind if leader is not None and leader.host == registration.entry.host else None
+        is_paused = should_pause(registration.entry.paused, behind)
+        if is_paused != registration.entry.paused:
+            registration.report(paused=is_paused)
             engine.pause(is_paused)
         if is_paused:
             return None  # the leader is up, so the lease is not free
         every = max(record.checkpoint_every, engine.settings.checkpoint_every)
-        if must_resync(membership.member.epoch, records, manifests, every):
+        if must_resync(registration.entry.epoch, records, manifests, every):
             self.must_resync = True  # before the lease: to lead from here could need input that is gone
             engine.stop()
             return None
@@ -62,6 +62,6 @@ class Follower:
         else:
             engine.delivery.hold()
         held = len(engine.delivery.held_epochs)
-        if held != membership.member.held or membership.has_unreported:
-            membership.report(held=held)
+        if held != registration.entry.held or registration.has_unreported:
+            registration.report(held=held)
         return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from penstock.catalogue.program import Program
 from penstock.errors import PenstockError
 from penstock.ha.schemes import SCHEMES
-from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord
 from penstock.state.directory import StateDirectory
 
 #: what ends only the engine itself: it was replaced, or runs its own version of a file
@@ -86,15 +86,15 @@ class LeaderThrottle:
 def follower_epochs(unit: Unit, record: UnitRecord) -> dict[str, int]:
     """The last epoch of each engine that repeats the leader's epochs now."""
     return {
-        name: last_epoch(member)
-        for name, member in unit.members().items()
-        if name != record.leader and member.phase == "following" and not member.paused and member.seems_up
+        name: last_epoch(engine)
+        for name, engine in unit.engines().items()
+        if name != record.leader and engine.phase == "following" and not engine.paused and engine.seems_up
     }
 
 
-def last_epoch(member: Member) -> int:
+def last_epoch(engine: UnitEngine) -> int:
     """The last epoch that a follower has executed: as it reports, or by its directory if that has more."""
     durable: list[int] = []
     with contextlib.suppress(OSError):  # the follower may be creating the directory again
-        durable = StateDirectory(Path(member.directory)).manifests.epochs() if member.directory else []
-    return max([member.epoch, *durable[-1:]])
+        durable = StateDirectory(Path(engine.directory)).manifests.epochs() if engine.directory else []
+    return max([engine.epoch, *durable[-1:]])

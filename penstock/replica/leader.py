@@ -16,7 +16,7 @@ from penstock.errors import ExternalError
 from penstock.ha.unit import KEPT, Recovery, Unit, UnitRecord
 from penstock.replica.copy_agreement import CopyReports
 from penstock.replica.lag import LeaderThrottle
-from penstock.replica.membership import Membership
+from penstock.replica.registration import Registration
 from penstock.state.directory import StateDirectory
 
 #: jobs of a recovery that the unit's record keeps: it is read and written as a whole
@@ -118,14 +118,14 @@ class Leader:
     def __init__(
         self,
         unit: Unit,
-        membership: Membership,
+        registration: Registration,
         engine: Engine,
         start: LeadershipStart,
         gauge: LoadGauge,
         print_line: Callable[[str], None],
         on_first_epoch: Callable[[float], None] | None = None,
     ) -> None:
-        self._unit, self._membership, self._engine = unit, membership, engine
+        self._unit, self._registration, self._engine = unit, registration, engine
         self.start, self._gauge, self._on_first_epoch = start, gauge, on_first_epoch
         self._throttle = LeaderThrottle()
         self._copies = CopyReports(
@@ -133,12 +133,12 @@ class Leader:
             unit,
             start.name,
             engine.settings.straggler_seconds,
-            membership.report,
+            registration.report,
             print_line,
         )
         self._copies.collect()  # before the first epoch is decided
         unit.change(start.install)
-        membership.report(phase="primary", directory=str(start.directory), reach={})
+        registration.report(phase="primary", directory=str(start.directory), reach={})
         print_line(f"leads, generation {start.generation}, on {start.directory}")
 
     def on_epoch(self, report: EpochReport) -> None:
@@ -172,6 +172,6 @@ class Leader:
         if not self._gauge.is_due:
             return
         if load := self._gauge.load():
-            self._membership.report(load=load)
+            self._registration.report(load=load)
         if figures := self._gauge.figures():
             self._unit.change(lambda now: now.add_measurements(**figures))

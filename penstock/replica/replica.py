@@ -35,7 +35,7 @@ from penstock.replica.copy_agreement import CopyReporter
 from penstock.replica.follower import Follower
 from penstock.replica.lag import is_left_behind, may_end_others
 from penstock.replica.leader import Leader, LeadershipStart
-from penstock.replica.membership import Membership
+from penstock.replica.registration import Registration
 from penstock.replica.spare_capacity import Priority, behind_seconds
 from penstock.replica.standby import Standby
 from penstock.settings import INLINE, Settings
@@ -63,8 +63,8 @@ class Replica:
         request = unit.record().pending.get(name)
         self._requested_at = time.time() if request is None else request[1]
         first = unit.store.start_session(unit.launch.lease_seconds)
-        self._membership = Membership(unit, first, name, kind)
-        self._membership.report(phase="starting")
+        self._registration = Registration(unit, first, name, kind)
+        self._registration.report(phase="starting")
         self._spark: SparkSession | None = None
         self._lease: Lease | None = None
         self._leader: Leader | None = None
@@ -89,12 +89,12 @@ class Replica:
                 self._lead(lease)
         except PenstockError as error:
             if may_end_others(error, led=self._leader is not None):
-                epoch = self._membership.member.epoch
+                epoch = self._registration.entry.epoch
                 ended = (self._name, error.exit_code, "\n".join(error.parts()), epoch)
                 self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
             raise
         finally:
-            self._membership.session.close()
+            self._registration.session.close()
 
     def _start_spark(self) -> None:
         if self._settings.master == INLINE:
@@ -130,21 +130,21 @@ class Replica:
             if (
                 error.condition != "STORE_UNAVAILABLE"
                 or self._lease is not None
-                or not self._membership.session.is_held()
+                or not self._registration.session.is_held()
             ):
                 raise
             time.sleep(LOOK_SECONDS)
 
     def _rejoin_if_lost(self) -> None:
         """Join the unit again if the session has ended: without a lease nothing is lost with it."""
-        if not self._membership.session.is_held():
-            self._membership.rejoin()
+        if not self._registration.session.is_held():
+            self._registration.rejoin()
             self._print("its session had ended: it is in the unit again")
 
     def _acquire_lease(self, *own: Path) -> Lease | None:
         """The lease, if it is free within a moment."""
         self._rejoin_if_lost()
-        lease = self._unit.lease(self._membership.session, own, LOOK_SECONDS)
+        lease = self._unit.lease(self._registration.session, own, LOOK_SECONDS)
         if lease is not None and self._is_dismissed(self._unit.record()):
             lease.resign()
             return None
@@ -156,7 +156,7 @@ class Replica:
 
     def _stand_by(self) -> Lease | None:
         """Wait for the lease, prepared as the scheme asks; None if this engine is not needed any more."""
-        report = self._membership.report
+        report = self._registration.report
         report(phase="ready")
         standby = Standby(self._name, self._unit, self._program, self._settings, self._spark, report)
         program = self._program()
@@ -190,8 +190,8 @@ class Replica:
 
     def _lead(self, lease: Lease) -> None:
         """Lead on the directory in force."""
-        directory, member = Path(self._unit.record().directory), self._membership.member
-        has_warm_cache = member.directory == str(directory) and member.cached_bytes > 0
+        directory, entry = Path(self._unit.record().directory), self._registration.entry
+        has_warm_cache = entry.directory == str(directory) and entry.cached_bytes > 0
         assignment = Assignment(
             self._name, self._unit.shared_records, self._unit.root, has_warm_cache=has_warm_cache
         )
@@ -207,14 +207,14 @@ class Replica:
             self._name,
             lease.generation,
             engine.state.path,
-            self._membership.member.since,
+            self._registration.entry.since,
             was_following=was_following,
             semantics=str(self._settings.semantics),
             lease_at=lease_at,
         )
         self._leader = Leader(
             self._unit,
-            self._membership,
+            self._registration,
             engine,
             start,
             self._gauge,
@@ -283,7 +283,7 @@ class Replica:
     def _on_epoch(self, engine: Engine, report: EpochReport) -> None:
         backlog = {} if engine.admission is None else engine.admission.backlog
         behind = round(behind_seconds(report.units, report.seconds, backlog), 1)
-        self._membership.report(epoch=report.epoch, behind=behind, repeats=report.needs_replay)
+        self._registration.report(epoch=report.epoch, behind=behind, repeats=report.needs_replay)
         self._recent.add(report)
         if self._leader is not None:
             self._leader.on_epoch(report)
@@ -303,7 +303,7 @@ class Replica:
     def _follow(self) -> None:
         """Repeat the leader's epochs on a directory of this engine's own until it is promoted."""
         own, code = self._unit.replica(self._name), self._program().code
-        report = self._membership.report
+        report = self._registration.report
         while True:
             report(phase="ready", directory=str(own), epoch=-1)
             while self._runs_other_code(code) or not self._unit.is_followable():  # the first that is up leads
@@ -324,7 +324,7 @@ class Replica:
                 holds_rows=self._unit.record().scheme is not Scheme.active_replication,
             )
             engine = self._create_engine(own, assignment, None)
-            follower = Follower(self._name, self._unit, self._membership, engine, self._acquire_lease)
+            follower = Follower(self._name, self._unit, self._registration, engine, self._acquire_lease)
             try:
                 run = self._run_engine(engine, partial(self._look_as_follower, follower, engine))
             except PenstockError as error:
@@ -355,7 +355,7 @@ class Replica:
         self._lease = lease
         engine.promote(lease, lambda: self._become_leader(lease, engine, lease_at, was_following=True))
         seconds = time.monotonic() - started_at
-        self._membership.report(held=0)
+        self._registration.report(held=0)
         self._accept_commands(engine)
         with contextlib.suppress(ExternalError):
             self._unit.change(lambda now: now.add_measurements(deliver=seconds))

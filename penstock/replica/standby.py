@@ -25,7 +25,7 @@ _WARM_SECONDS = 20.0
 
 
 class Standby:
-    """Follows the leader's runs for one engine; `report` changes its membership record."""
+    """Follows the leader's runs for one engine; `report` changes its record in the coordination store."""
 
     def __init__(
         self,

@@ -9,12 +9,14 @@ import json
 import math
 from dataclasses import dataclass, fields
 
+from penstock.moved import former_names
 from penstock.scaling.settings import ElasticSettings
 
 #: a load that is this much above a whole number of executors does not need one more
 _ROUNDING = 1e-9
 
 
+@former_names(seen="add_measurement")
 @dataclass(frozen=True)
 class Costs:
     """The recent costs of changes; the engine measures them, the simulator's model defines them."""

@@ -1,6 +1,7 @@
 """Decides what to change, after StreamCloud's elastic manager. Pure.
 
-Receives a `Situation` (history, settings, costs, the past); returns one `Decision`.
+`decide` takes a `Situation` (history, settings, costs, the past) and returns one `Decision`. A `Manager` calls it, or
+decides otherwise.
 
 In this order: scale out a fleet that is too small to the target utilisation, in one step; move buckets off slow
 workers; balance buckets; scale in a fleet that is too large. Each only if it gains more within the horizon than it
@@ -13,7 +14,9 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -110,7 +113,7 @@ def limit_decision(decision: Decision, now: Situation) -> Decision:
 
 
 def _select_possible(move: Move, snapshot: Snapshot) -> dict[int, tuple[int, int]]:
-    one = snapshot.sub_queries.get(move.sub_query)
+    one = snapshot.stages.get(move.stage)
     if one is None:
         return {}
     live = one.live
@@ -158,7 +161,7 @@ def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
 
 def _find_bottleneck(now: Situation) -> str | None:
     """Find a bucket that alone overloads its slice, so that more executors cannot help."""
-    for name, one in now.snapshot.sub_queries.items():
+    for name, one in now.snapshot.stages.items():
         load = now.history.smoothed[name].bucket_load
         total = float(load.sum())
         if total <= 0 or one.backlog_seconds <= now.settings.tolerated_backlog_seconds:
@@ -175,7 +178,7 @@ def _find_bottleneck(now: Situation) -> str | None:
 
 def useful_executors(snapshot: Snapshot) -> int:
     """The most executors that could have a bucket of some stage."""
-    most = max((one.bucket_map.size for one in snapshot.sub_queries.values()), default=0)
+    most = max((one.bucket_map.size for one in snapshot.stages.values()), default=0)
     return max(int(most // snapshot.fleet.cores_each), 1) if most else 1_000_000
 
 
@@ -210,7 +213,7 @@ def executor_loads(now: Situation) -> tuple[Floats, Floats]:
     """The load in cores and the bytes of state of each executor, over all stages."""
     ids = now.snapshot.fleet.ids
     load, held = np.zeros(len(ids)), np.zeros(len(ids))
-    for name, one in now.snapshot.sub_queries.items():
+    for name, one in now.snapshot.stages.items():
         if not one.bucket_map.size:
             continue
         owner = slice_executors(one.placement, ids)[one.bucket_map]
@@ -233,7 +236,7 @@ def _choose_move(now: Situation, assessed: list[tuple[str, Assessment]]) -> Deci
     """Choose the first move whose gain exceeds its cost."""
     refused: Nothing | None = None
     for name, found in assessed:
-        one, settings = now.snapshot.sub_queries[name], now.settings
+        one, settings = now.snapshot.stages[name], now.settings
         slices = build_slices(one, now.history.smoothed[name], now.snapshot.fleet.ids, settings)
         moves = balance_slices(slices, settings.minimum_improvement)
         after = slices.apply_moves(moves)
@@ -256,3 +259,29 @@ def _choose_move(now: Situation, assessed: list[tuple[str, Assessment]]) -> Deci
         else:
             return Move(name, moves, found.reason, inputs)
     return refused
+
+
+class Manager(Protocol):
+    """The user's own decisions, in every period. They are limited by the cool-down, the budget and the largest step.
+
+    A manager that adds one executor whenever more than five seconds of work wait:
+
+        class Simple:
+            def decide(self, now):
+                if now.snapshot.backlog_seconds > 5:
+                    return [Provision(1, "work waits")]
+                return []
+
+    `simulate_scaling(..., manager=Simple())` tries it on a day of load.
+    """
+
+    def decide(self, now: Situation) -> Sequence[Decision]:
+        """Decide what to change now; an empty list is fine. Several are executed together if they do not conflict."""
+
+
+class DefaultManager:
+    """StreamCloud's rules, as `decide` implements them."""
+
+    def decide(self, now: Situation) -> Sequence[Decision]:
+        """One decision at a time."""
+        return [decide(now)]

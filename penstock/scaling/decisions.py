@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.moved import former_names
+
 Inputs = Mapping[str, float]
 #: bucket: (from slice, to slice)
 Moves = Mapping[int, tuple[int, int]]
@@ -29,11 +31,12 @@ class Decommission:
     inputs: Inputs = field(default_factory=dict)
 
 
+@former_names(sub_query="stage")
 @dataclass(frozen=True)
 class Move:
     """Move buckets of a stage to other slices."""
 
-    sub_query: str
+    stage: str
     buckets: Moves
     reason: str
     inputs: Inputs = field(default_factory=dict)
@@ -58,7 +61,7 @@ def kind_of(decision: Decision) -> str:
 def subject_of(decision: Decision) -> tuple[object, ...]:
     """What a decision would change: decisions with the same subject are the same attempt, whatever their inputs."""
     if isinstance(decision, Move):
-        return "move", decision.sub_query
+        return "move", decision.stage
     return (kind_of(decision),)
 
 
@@ -69,9 +72,7 @@ def describe(decision: Decision) -> str:
     if isinstance(decision, Decommission):
         return f"{len(decision.executors)} executor{'s' * (len(decision.executors) > 1)} fewer"
     if isinstance(decision, Move):
-        return (
-            f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.sub_query}"
-        )
+        return f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.stage}"
     return "nothing"
 
 
@@ -89,7 +90,7 @@ def to_plain(decision: Decision) -> dict[str, Any]:
     elif isinstance(decision, Decommission):
         plain["executors"] = list(decision.executors)
     elif isinstance(decision, Move):
-        plain["sub_query"] = decision.sub_query
+        plain["sub_query"] = decision.stage
         plain["buckets"] = {str(bucket): list(ends) for bucket, ends in decision.buckets.items()}
     return plain
 

@@ -47,15 +47,12 @@ class Evaluation:
     """The fleet's condition, and the conditions of each stage."""
 
     fleet: Assessment
-    sub_queries: Mapping[str, tuple[Assessment, ...]]
+    stages: Mapping[str, tuple[Assessment, ...]]
 
     def of(self, condition: Condition) -> list[tuple[str, Assessment]]:
         """The stages in a condition."""
         return [
-            (n, one)
-            for n, assessed in self.sub_queries.items()
-            for one in assessed
-            if one.condition == condition
+            (n, one) for n, assessed in self.stages.items() for one in assessed if one.condition == condition
         ]
 
 
@@ -66,12 +63,12 @@ def evaluate(history: History, settings: ElasticSettings) -> Evaluation:
         return Evaluation(Assessment(Condition.steady, "nothing has been measured yet"), {})
     fleet = _assess_fleet(history, settings)
     if history.covered_seconds < settings.window_seconds:
-        return Evaluation(fleet, dict.fromkeys(snapshot.sub_queries, (fleet,)))
+        return Evaluation(fleet, dict.fromkeys(snapshot.stages, (fleet,)))
     return Evaluation(
         fleet,
         {
             name: _assess_stage(one, history.smoothed[name], snapshot.fleet.ids, settings, fleet)
-            for name, one in snapshot.sub_queries.items()
+            for name, one in snapshot.stages.items()
         },
     )
 

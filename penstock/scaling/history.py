@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from penstock.moved import former_names
 from penstock.scaling.measurements import Floats, Measured, Snapshot, slice_executors
 
 #: when more than this share of the work has shifted to other buckets, the means forget faster
@@ -35,6 +36,7 @@ class Sample:
     waiting: float
 
 
+@former_names(slow="find_slow")
 @dataclass(frozen=True, eq=False)
 class Smoothed:
     """Moving averages of a stage with a half-life of half the window, shorter when keys have shifted."""
@@ -58,6 +60,7 @@ class Smoothed:
         }
 
 
+@former_names(rising="is_rising", waiting="waiting_core_seconds", whole="is_complete")
 @dataclass(frozen=True, eq=False)
 class History:
     """The measurements so far; starts empty."""
@@ -81,7 +84,7 @@ class History:
             name: _smooth(
                 self.smoothed.get(name), one, self._newest_weight(snapshot.period_seconds), snapshot
             )
-            for name, one in snapshot.sub_queries.items()
+            for name, one in snapshot.stages.items()
         }
         samples = (*kept, _take_sample(snapshot, smoothed))
         return History(self.window_seconds, self.patience_seconds, snapshot, samples, smoothed)
@@ -139,7 +142,7 @@ class History:
 
 
 def _take_sample(snapshot: Snapshot, smoothed: Mapping[str, Smoothed]) -> Sample:
-    costs = [(one, smoothed[name].cost_seconds) for name, one in snapshot.sub_queries.items()]
+    costs = [(one, smoothed[name].cost_seconds) for name, one in snapshot.stages.items()]
     load = sum(one.input_rate * cost + one.fixed_seconds / one.period_seconds for one, cost in costs)
     waiting = sum(one.backlog_events * cost for one, cost in costs)
     return Sample(snapshot.at, snapshot.period_seconds, load, waiting)

@@ -19,13 +19,13 @@ from pathlib import PurePath
 
 import numpy as np
 
+from penstock.moved import former_names
 from penstock.scaling.balance import balance_slices, offload_slices
 from penstock.scaling.cost import Costs
-from penstock.scaling.decide import Situation, limit_decision
+from penstock.scaling.decide import DefaultManager, Manager, Situation, limit_decision
 from penstock.scaling.decisions import Decision, Decommission, Move, Moves, Nothing, Provision
 from penstock.scaling.evaluate import build_slices
 from penstock.scaling.history import History
-from penstock.scaling.manager import DefaultManager, Manager
 from penstock.scaling.measurements import Snapshot
 from penstock.scaling.progress import Death, add_deaths
 from penstock.scaling.realise import (
@@ -46,6 +46,7 @@ from penstock.scaling.record import Outcome, Record, judge
 from penstock.scaling.settings import ElasticSettings
 
 
+@former_names(begun="start")
 @dataclass(frozen=True, eq=False)
 class Loop:
     """The state of the loop between two periods."""
@@ -232,7 +233,7 @@ def _select_compatible(decisions: list[Decision]) -> list[Decision]:
     chosen: dict[str, Decision] = {}
     for one in decisions:
         if not isinstance(one, Provision | Decommission | Nothing):
-            chosen.setdefault(one.sub_query, one)
+            chosen.setdefault(one.stage, one)
     return list(chosen.values())
 
 
@@ -242,12 +243,12 @@ def choose_moves(order: Order, history: History, settings: ElasticSettings) -> M
     assert snapshot is not None
     ids = snapshot.fleet.ids
     if isinstance(decision, Move):
-        one = snapshot.sub_queries.get(decision.sub_query)
+        one = snapshot.stages.get(decision.stage)
         live = one.live if one else np.zeros(0, bool)
         possible = {b: ends for b, ends in decision.buckets.items() if ends[1] < live.size and live[ends[1]]}
-        return {decision.sub_query: possible}
+        return {decision.stage: possible}
     moves: dict[str, Moves] = {}
-    for name, one in snapshot.sub_queries.items():
+    for name, one in snapshot.stages.items():
         if not one.bucket_map.size:
             continue
         slices = build_slices(one, history.smoothed[name], ids, settings)

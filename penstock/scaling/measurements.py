@@ -17,6 +17,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from penstock.moved import former_names
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -24,11 +26,12 @@ Ints = npt.NDArray[np.int64]
 VACANT = ""
 
 
+@former_names(sub_query="stage")
 @dataclass(frozen=True, eq=False)
 class Measured:
     """One stage in one period."""
 
-    sub_query: str
+    stage: str
     period_seconds: float
     #: events of the whole engine that arrived in the logs, and that were executed, a second: an epoch takes all stages
     #: through the same events. Its own rows are `bucket_events`
@@ -118,6 +121,7 @@ class Fleet:
         return float(np.median(self.cores)) if self.ids else 1.0
 
 
+@former_names(sub_queries="stages")
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """Everything measured in one period that ended at `at`, in seconds of any clock that does not go back."""
@@ -125,7 +129,7 @@ class Snapshot:
     at: float
     period_seconds: float
     fleet: Fleet
-    sub_queries: Mapping[str, Measured]
+    stages: Mapping[str, Measured]
     epoch_seconds: float = 0.0
     epoch_target_seconds: float = 1.0
     #: False while only the first, cold epochs were measured: not to be used for decisions
@@ -134,17 +138,17 @@ class Snapshot:
     @property
     def input_rate(self) -> float:
         """Events that arrived in the logs, a second."""
-        return max((one.input_rate for one in self.sub_queries.values()), default=0.0)
+        return max((one.input_rate for one in self.stages.values()), default=0.0)
 
     @property
     def processing_rate(self) -> float:
         """Events that were executed, a second."""
-        return max((one.processing_rate for one in self.sub_queries.values()), default=0.0)
+        return max((one.processing_rate for one in self.stages.values()), default=0.0)
 
     @property
     def backlog_seconds(self) -> float:
         """The longest backlog of any stage."""
-        return max((one.backlog_seconds for one in self.sub_queries.values()), default=0.0)
+        return max((one.backlog_seconds for one in self.stages.values()), default=0.0)
 
 
 @lru_cache(maxsize=64)

@@ -80,14 +80,14 @@ class Replaced:
 class Moved:
     """The new bucket map of a stage is in use."""
 
-    sub_query: str
+    stage: str
 
 
 @dataclass(frozen=True)
 class MoveFailed:
     """The bucket map of a stage did not change."""
 
-    sub_query: str
+    stage: str
     reason: str
 
 
@@ -119,7 +119,7 @@ class RequestExecutors:
 class MoveBuckets:
     """Change a stage's bucket map at an epoch boundary."""
 
-    sub_query: str
+    stage: str
     moves: Moves
 
 
@@ -127,7 +127,7 @@ class MoveBuckets:
 class Withdraw:
     """Withdraw the pending changes of these stages' maps: a map that is not in use yet never will be."""
 
-    sub_queries: tuple[str, ...]
+    stages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -232,11 +232,11 @@ def step(order: Order, event: Event, at: float, settings: ElasticSettings) -> Tr
         return _check_timeout(order, at, settings)
     if isinstance(event, Lost):
         return _handle_loss(order, event.executor, at, settings)
-    if isinstance(event, Moved) and event.sub_query in order.pending:
-        order = replace(order, pending=order.pending - {event.sub_query})
+    if isinstance(event, Moved) and event.stage in order.pending:
+        order = replace(order, pending=order.pending - {event.stage})
         return _finish_moves(order, at) if not order.pending else (order, ())
-    if isinstance(event, MoveFailed) and event.sub_query in order.pending:
-        order = replace(order, pending=order.pending - {event.sub_query})
+    if isinstance(event, MoveFailed) and event.stage in order.pending:
+        order = replace(order, pending=order.pending - {event.stage})
         return _try_moving_again(order, event.reason, at, settings)
     if isinstance(event, Left) and event.executor in order.executors and _is_releasing(order):
         return _remove_left(order, event.executor, at)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from penstock.moved import former_names
 from penstock.scaling.decisions import (
     Decision,
     Decommission,
@@ -95,6 +96,14 @@ class Entry:
         )
 
 
+@former_names(
+    added="add",
+    cut_short="cut_short_open",
+    in_vain="find_failed_attempt",
+    judged="set_judgement",
+    over="set_end",
+    watched="find_watched",
+)
 @dataclass(frozen=True)
 class Record:
     """All entries, oldest first."""
@@ -198,7 +207,7 @@ def judge(entry: Entry, history: History, settings: ElasticSettings) -> tuple[Ou
         return None
     decision, behind = entry.decision, snapshot.backlog_seconds
     if isinstance(decision, Move):
-        one, smoothed = snapshot.sub_queries.get(decision.sub_query), history.smoothed.get(decision.sub_query)
+        one, smoothed = snapshot.stages.get(decision.stage), history.smoothed.get(decision.stage)
         if one is None or smoothed is None:
             return _to_outcome(True, "the stage no longer exists")
         slices = build_slices(one, smoothed, snapshot.fleet.ids, settings)

@@ -328,7 +328,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
             rates = Rates(events, self._history.units_per_second(), emitted)
         status = self.engine()
         if status is not None and status.measured is not None:
-            rates = replace(rates, stages=status.measured.sub_queries)
+            rates = replace(rates, stages=status.measured.stages)
         return job_graph(self.program.questions.compiled(name), rates, self.program.questions.shared_stages())
 
     def versions(self, name: str) -> list[dict[str, Any]]:

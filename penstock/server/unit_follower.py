@@ -137,9 +137,9 @@ class UnitFollower:
 
     def _read_leader(self) -> None:
         """Read from the store which engine leads."""
-        record, members = self._unit.record(), self._unit.members()
+        record, engines = self._unit.record(), self._unit.engines()
         self._leader_read_at = time.monotonic()
-        leader = members.get(record.leader or "")
+        leader = engines.get(record.leader or "")
         leads = leader is not None and leader.phase == "primary" and leader.seems_up
         self._directory = Path(record.directory)
         self._reported = leader.epoch if leader is not None and leads else -1

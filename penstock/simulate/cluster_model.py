@@ -34,7 +34,7 @@ from penstock.scaling.realise import (
     Withdraw,
 )
 
-SUB_QUERY = "q1"
+STAGE = "q1"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class ModelCluster:
         noise = np.exp(self.settings.measuring_noise * self._random.standard_normal(shares.size))
         seconds = unit * done * noise
         measured = Measured(
-            SUB_QUERY,
+            STAGE,
             period,
             rate,
             done / period,
@@ -142,7 +142,7 @@ class ModelCluster:
         busy = np.bincount(owner[live], slices[live], minlength=len(ids))
         cpu: Floats = busy.astype(np.float64) * (done / period / cores)
         fleet = Fleet(ids, np.full(len(ids), cores), cpu, np.zeros(len(ids)), tuple(self._spare))
-        return Snapshot(self.at, period, fleet, {SUB_QUERY: measured}, done / max(able, 1e-9), 1.0)
+        return Snapshot(self.at, period, fleet, {STAGE: measured}, done / max(able, 1e-9), 1.0)
 
     def _cached_placement(self) -> tuple[tuple[str, ...], tuple[str, ...], Floats]:
         if self._placement_cache is None:
@@ -220,17 +220,17 @@ class ModelCluster:
         for _, move, victim in due:
             if victim in self._ids and len(self._ids) > 1:
                 self._die(victim)
-                self._events.append(MoveFailed(move.sub_query, f"{victim} died in the move"))
+                self._events.append(MoveFailed(move.stage, f"{victim} died in the move"))
                 continue
             targets = {to for _, to in move.moves.values()}
             if any(self._placement[to] == VACANT for to in targets):
-                self._events.append(MoveFailed(move.sub_query, "a slice has lost its executor"))
+                self._events.append(MoveFailed(move.stage, "a slice has lost its executor"))
                 continue
             self.bucket_map = self.bucket_map.copy()
             for bucket, (_, to) in move.moves.items():
                 self.bucket_map[bucket] = to
             self._pause += self.settings.costs.pause_seconds
-            self._events.append(Moved(move.sub_query))
+            self._events.append(Moved(move.stage))
 
     def execute(self, instruction: Instruction) -> None:
         """Start executing an instruction."""
@@ -243,8 +243,8 @@ class ModelCluster:
             fatal = self._random.random() < self.settings.dies_in_move
             self._moving.append((self.at + seconds, instruction, min(targets) if fatal and targets else None))
         elif isinstance(instruction, Withdraw):
-            void = instruction.sub_queries
-            self._moving = [one for one in self._moving if one[1].sub_query not in void]
+            void = instruction.stages
+            self._moving = [one for one in self._moving if one[1].stage not in void]
         elif isinstance(instruction, Release):
             for name in instruction.executors:
                 if name in self._ids:

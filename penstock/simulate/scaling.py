@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.errors import UserError
+from penstock.moved import former_names, former_parameters
 from penstock.scaling.cost import needed_executors
+from penstock.scaling.decide import Manager
 from penstock.scaling.decisions import Move, kind_of
 from penstock.scaling.loop import Loop
-from penstock.scaling.manager import Manager
 from penstock.scaling.record import Entry, Outcome, Record
 from penstock.scaling.settings import ElasticSettings
 from penstock.simulate.axis import Floats
-from penstock.simulate.cluster_model import SUB_QUERY, ModelCluster, ModelSettings
+from penstock.simulate.cluster_model import STAGE, ModelCluster, ModelSettings
 from penstock.simulate.loads import Trace, find_spread
 
 #: receives the share of the run that is over
@@ -58,6 +59,7 @@ class ScalingSeries:
     backlog_seconds: Floats
 
 
+@former_names(figures="summarize")
 @dataclass(frozen=True, eq=False)
 class ScalingResult:
     """The result of a run."""
@@ -105,6 +107,7 @@ class ScalingResult:
         }
 
 
+@former_parameters(tell="report")
 def simulate_scaling(
     run: ScalingRun, manager: Manager | None = None, report: Report | None = None
 ) -> ScalingResult:
@@ -117,7 +120,7 @@ def simulate_scaling(
     rows = np.zeros((8, rates.size))
     for at, rate in enumerate(rates):
         snapshot = cluster.advance(period, float(rate), spread(at / rates.size))
-        one = snapshot.sub_queries[SUB_QUERY]
+        one = snapshot.stages[STAGE]
         rows[:, at] = (
             snapshot.at,
             rate,

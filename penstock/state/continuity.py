@@ -62,8 +62,9 @@ class Continuity:
         return Continuity(kept, tuple(sorted({*self.dropped, *ids})), tuple(sorted({*self.new, *ids})))
 
     def describe(self) -> str:
-        """One line that names every state."""
-        parts = {"kept": self.kept, "dropped": self.dropped, "starts empty": self.new}
+        """One line that names every state. A ranking is computed again from its totals, so it does not start empty."""
+        new = tuple(id_ for id_ in self.new if not id_.startswith(_OUTPUT))
+        parts = {"kept": self.kept, "dropped": self.dropped, "starts empty": new}
         return "; ".join(f"{what}: {_list_ids(ids)}" for what, ids in parts.items())
 
 
@@ -178,6 +179,12 @@ def drop_states(manifest: Manifest, ids: frozenset[str]) -> Manifest:
         versions={id_: one for id_, one in manifest.versions.items() if id_ not in ids},
         jobs={id_: one for id_, one in manifest.jobs.items() if id_ not in ids},
     )
+
+
+def drop_states_of_jobs(manifest: Manifest) -> Manifest:
+    """The manifest without the state of jobs that commands created, which is no part of an app's plan."""
+    ids = {id_ for id_ in _state_ids(manifest) if id_ in manifest.jobs or _ALONE.match(id_)}
+    return drop_states(manifest, frozenset(ids))
 
 
 def rename_ids(manifest: Manifest, ids: Mapping[str, str]) -> Manifest:

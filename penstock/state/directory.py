@@ -23,6 +23,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ from penstock.state.continuity import (
     Identities,
     compare,
     drop_states,
+    drop_states_of_jobs,
     find_unreadable,
     first_difference,
 )
@@ -161,8 +163,7 @@ class StateDirectory:
                 "PLAN_DROPS_STATE",
                 f"the query has no use for some of the state in {self.path}",
                 detail=continuity.describe(),
-                hint="Start with --drop-state to continue without what would be dropped, or name another directory "
-                "with --state.",
+                hint=self._hint_to_drop("to continue without what would be dropped"),
             )
         unreadable = find_unreadable(drop_states(newest, frozenset(continuity.dropped)), query)
         if unreadable and not drops_state:
@@ -171,8 +172,7 @@ class StateDirectory:
                 "OPERATOR_STATE_OF_OTHER_VERSION",
                 f"the state of {first} in {self.path} has another form than this version of Penstock uses",
                 detail=unreadable[first],
-                hint="Use the Penstock that wrote it, start with --drop-state to have it start empty, or name another "
-                "directory with --state.",
+                hint=f"Use the Penstock that wrote it. {self._hint_to_drop('to have it start empty')}",
             )
         continuity = continuity.dropping(unreadable)
         if continuity.dropped:
@@ -207,10 +207,7 @@ class StateDirectory:
         if facts is None or facts.query == query or (facts.format == 1 and facts.query == former):
             return
         if use is not None and facts.format == FORMAT:
-            hint = (
-                "Choose another directory with --state, or start it with `penstock run APP --drop-state` to keep what "
-                "state the query can use and drop the rest."
-            )
+            hint = self._hint_to_drop("to keep what state the query can use and drop the rest")
         else:
             hint = "Choose another directory with --state, or remove this one to start from the beginning."
         raise UserError(
@@ -225,7 +222,21 @@ class StateDirectory:
         differs = first_difference(facts.summary, summary)
         if use is None or facts.format < FORMAT:
             return differs
-        return f"{differs}. With --drop-state, {compare(self.manifests.latest(), use, same_query=False).describe()}"
+        of_app = drop_states_of_jobs(self.manifests.latest())
+        found = compare(of_app, use, same_query=False).describe()
+        return f"{differs}. {'Of its state' if self.shared_records is not None else 'With --drop-state'}, {found}"
+
+    def _hint_to_drop(self, purpose: str) -> str:
+        """How to start although state would be lost. `penstock run` alone drops state, that of `serve` too."""
+        if self.shared_records is not None:
+            return (
+                "An HA unit drops no state: start it with the file and the Penstock that it had, with --fresh, or on "
+                "another directory with --state."
+            )
+        return (
+            f"Run `penstock run FILE --state {shlex.quote(str(self.path))} --drop-state` once {purpose}, and then "
+            "start as before; or name another directory with --state."
+        )
 
     def read_facts(self) -> StateFacts | None:
         """The content of penstock.json; None for a new directory."""
@@ -321,7 +332,7 @@ class StateDirectory:
             )
         return end
 
-    def recycle(self, keep: int) -> list[str]:
+    def remove_old_state(self, keep: int) -> list[str]:
         """Remove all but the newest `keep` manifests, older records, and the runs that no manifest left names.
 
         Returns the names of the removed runs. Runs newer than the newest manifest stay: they may belong to an epoch

@@ -118,8 +118,8 @@ class Offset:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Watermarks and counters before an epoch that may be skipped after a loss of state."""
+class WatermarksAndCounters:
+    """The watermarks and counters before an epoch that may be skipped after a loss of state."""
 
     #: by stream, the time before which events are late; None: no event yet
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
@@ -137,8 +137,8 @@ class EpochRecord:
     maps: BucketMaps | None = None
     #: the checkpoint interval in epochs, where not every epoch is durable
     checkpoint_interval: int | None = None
-    #: the progress before the epoch, where outputs may lose it
-    before: Progress | None = None
+    #: where time and counters were before the epoch, where outputs may lose it
+    before: WatermarksAndCounters | None = None
     #: the generation of the engine that wrote it; 0 if it has none
     generation: int = 0
 
@@ -192,7 +192,7 @@ class EpochRecord:
             _number(body.get("buckets", 0)),
             None if maps is None else BucketMaps.from_json(maps),
             None if every is None else _number(every),
-            None if before is None else Progress(before["watermarks"], before["counters"]),
+            None if before is None else WatermarksAndCounters(before["watermarks"], before["counters"]),
             _number(body.get("generation", 0)),
         )
 

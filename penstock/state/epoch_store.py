@@ -96,7 +96,7 @@ class RecordStore:
             if epoch < oldest:
                 self._path(epoch).unlink(missing_ok=True)
         if self._shared is not None and self._shared.generation:
-            self._shared.recycle(oldest)
+            self._shared.remove_old(oldest)
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.json"

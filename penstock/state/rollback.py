@@ -25,7 +25,7 @@ class EpochCheck:
 
 
 def check_epochs(state: StateDirectory) -> list[EpochCheck]:
-    """Check every epoch that has a manifest, newest first. One that is recycled meanwhile is left out."""
+    """Check every epoch that has a manifest, newest first. One that is removed meanwhile is left out."""
     checks = []
     for epoch in reversed(state.manifests.epochs()):
         problems = find_problems(state, epoch)

@@ -155,7 +155,7 @@ class RunStore:
     def discard(self, name: str) -> None:
         """Remove a run that no manifest will ever name: one that was merged in the epoch that wrote it."""
         self.forget((name,))
-        with contextlib.suppress(OSError):  # the next recycling removes what is left
+        with contextlib.suppress(OSError):  # the next removal of old state takes what is left
             self._path(name).unlink()
 
     def release(self, name: str) -> None:

@@ -118,7 +118,7 @@ class SharedRecords:
         """The epochs that have a record, ascending."""
         return list_epochs(self.path / "epochs")
 
-    def recycle(self, oldest: int) -> None:
+    def remove_old(self, oldest: int) -> None:
         """Remove the records that neither state from this epoch on needs nor a follower that is not too slow."""
         for epoch in self.epochs():
             if epoch < oldest - RECORDS_KEPT:

@@ -21,6 +21,7 @@ import pytest
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError
+from penstock.moved import former_overrides
 
 OpenStore = Callable[[str], Store]
 DEADLINE_SECONDS = 60.0
@@ -120,6 +121,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@former_overrides(opened="open_store")
 class StoreFixtures:
     """Fixtures. A subclass defines `open_store` and the fixture `address`.
 

@@ -6,6 +6,7 @@ For tests of queries and operators. What Spark adds (distribution, retry) is tes
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +24,22 @@ from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shap
 from penstock.epoch.stages import LocalStages
 from penstock.epoch.task import StateLocation
 from penstock.ha.schemes import Semantics
+from penstock.moved import former_names, former_parameters
 from penstock.query.logical import App
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
 
+@former_names(recycle="remove_old_state")
 class InlineEngine:
-    """An engine on a state directory; the caller runs its epochs. To be closed."""
+    """An engine on a state directory; the caller runs its epochs. To be closed.
+
+    `clock` decides how long a partition has been silent: one that a test turns makes it idle without waiting.
+    """
 
     # over 8 parameters: a test sets one or two of them
+    @former_parameters(program="app")
     def __init__(
         self,
         app: App | Program,
@@ -50,6 +57,7 @@ class InlineEngine:
         semantics: Semantics = Semantics.precise,
         closing: EmissionLimit | None = None,
         drop_state: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._program = program_of(app, state) if isinstance(app, App) else app
         self._slices = slices
@@ -64,6 +72,7 @@ class InlineEngine:
             lambda scan: rate,
             self._role.recorded_end,
             start_log=logs.start_one,
+            clock=clock,
         )
         self.runner = EpochRunner(
             LocalStages(),
@@ -105,16 +114,16 @@ class InlineEngine:
                 return None
             end = self._admission.admit(self._start)
         if callable(self._slices):
-            self.runner.reslice(self._slices(end.epoch))
+            self.runner.set_slice_count(self._slices(end.epoch))
         report = self.runner.run(end.epoch, self._start, end)
         self.recovery.count(report)
         self._admission.observe(report.units, report.seconds, report.pending)
         self._start = end
         return report
 
-    def recycle(self, keep: int) -> None:
+    def remove_old_state(self, keep: int) -> None:
         """Remove all but the newest manifests, as an engine does every ten epochs."""
-        self.runner.recycle(keep)
+        self.runner.remove_old_state(keep)
 
     def steps(self) -> Iterator[EpochReport]:
         """Run epochs until everything is read for now."""
@@ -164,7 +173,7 @@ def run_inline(
         while epochs is None or len(reports) < epochs:
             change = None if remap is None else remap(engine.next_epoch, engine.runner.maps)
             if change is not None:
-                engine.runner.remap(change)
+                engine.runner.request_map_change(change)
             report = engine.step()
             if report is None:
                 break

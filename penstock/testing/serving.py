@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
+from penstock.moved import former_parameters
 from penstock.query.logical import App
 from penstock.server.api import Service
 from penstock.server.host import Host
@@ -59,6 +60,7 @@ class Serving:
 
 
 # over 8 parameters: a test sets one or two of them
+@former_parameters(program="app")
 @contextmanager
 def serving(
     app: App | Program,

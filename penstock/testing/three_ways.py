@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -27,7 +28,7 @@ from penstock.spark.session import SparkSession
 Build = Callable[[Path], App]
 Rows = dict[str, list[str]]
 
-_CHILD = "import sys; from penstock.testing.three_ways import child; child(*sys.argv[1:])"
+_CHILD = "import sys; from penstock.testing.three_ways import child; child(sys.argv[1])"
 
 
 @dataclass(frozen=True)
@@ -84,23 +85,28 @@ def run_way(build: Build, folder: Path, spark: SparkSession, way: Way) -> Rows:
         )
         slices = way.resumed_slices
     settings = _settings(folder, way.epoch_units, slices, way.checkpoint_every)
-    Engine(build(folder / "out"), settings, spark).run()
+    _run(build, folder / "out", settings, spark)
     return rows_below(folder / "out")
 
 
 def run_killed(build: Build, folder: Path, way: Way) -> bool:
     """Run the query in a process of its own until it is killed; False if it ended instead."""
-    (folder / "build.pickle").write_bytes(cloudpickle.dumps(build))
-    environment = os.environ | {"PENSTOCK_KILL_AT": f"{way.killed_at}:{way.killed_in_epoch}"}
+    assert way.killed_at is not None
+    settings = _settings(folder, way.epoch_units, way.slices, way.checkpoint_every)
+    return call_until_killed(
+        partial(_run, build, folder / "out", settings), folder, way.killed_at, way.killed_in_epoch
+    )
+
+
+def call_until_killed(function: Callable[[], None], folder: Path, step: StepName, epoch: int) -> bool:
+    """Call a function that runs an engine, in a process of its own, until SIGKILL ends that at a step of an epoch;
+    False if the function returned instead."""
+    pickled = folder / "function.pickle"
+    pickled.write_bytes(cloudpickle.dumps(function))
     process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _CHILD,
-            str(folder),
-            *map(str, (way.epoch_units, way.slices, way.checkpoint_every)),
-        ],
-        env=environment,
+        [sys.executable, "-c", _CHILD, str(pickled)],
+        env=os.environ
+        | {"PENSTOCK_KILL_AT": f"{step}:{epoch}", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -112,10 +118,13 @@ def run_killed(build: Build, folder: Path, way: Way) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
-def child(folder: str, *cut: str) -> None:
-    """Build and run the query, in the process that will be killed."""
-    build: Build = cloudpickle.loads((Path(folder) / "build.pickle").read_bytes())
-    Engine(build(Path(folder) / "out"), _settings(Path(folder), *map(int, cut))).run()
+def child(pickled: str) -> None:
+    """Call the function, in the process that will be killed."""
+    cloudpickle.loads(Path(pickled).read_bytes())()
+
+
+def _run(build: Build, out: Path, settings: Settings, spark: SparkSession | None = None) -> None:
+    Engine(build(out), settings, spark).run()
 
 
 def _settings(folder: Path, epoch_units: int, slices: int, checkpoint_every: int = 1) -> Settings:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.operators.routing import ByKey
+from penstock.operators.routes import ByKey
 from penstock.query.physical import Plan, Stage
 from penstock.query.steps import Edge, ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 

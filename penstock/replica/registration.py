@@ -1,7 +1,8 @@
-"""Reports an engine's state in its unit's membership record, which ends with the engine's session.
+"""Registers an engine in its unit and reports its state there. The registration ends with the engine's session.
 
-An engine that does not lead joins again after its session has ended. It held no lease, so nothing that it did meanwhile
-has to be refused: a stall of the whole machine costs the leader its lease, but does not cost the unit its follower.
+An engine that does not lead registers again after its session has ended. It held no lease, so nothing that it did
+meanwhile has to be refused: a stall of the whole machine costs the leader its lease, but does not cost the unit its
+follower.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from penstock.coordination.contract import Session
 from penstock.errors import ExternalError
-from penstock.ha.unit import Kind, Member, Unit
+from penstock.ha.unit import Kind, Unit, UnitEngine
 
 #: the least time between two reports of fields that change with every epoch, in seconds
 _REPORT_SECONDS = 0.2
@@ -26,22 +27,22 @@ _POLL_SECONDS = 0.1
 _PATIENCE = 2.0
 
 
-class Membership:
-    """The membership of one engine. From any thread."""
+class Registration:
+    """The registration of one engine. From any thread."""
 
     def __init__(self, unit: Unit, session: Session, name: str, kind: Kind) -> None:
         self._unit, self._name = unit, name
         self.session = session
-        self.member = Member(os.getpid(), socket.gethostname(), kind, session.id, since=time.time())
+        self.entry = UnitEngine(os.getpid(), socket.gethostname(), kind, session.id, since=time.time())
         #: whether something has changed that is not reported yet
         self.has_unreported = False
         self._lock = threading.Lock()
         self._reported_at = 0.0
 
     def report(self, **fields: Any) -> None:
-        """Change fields of the record. Those that change with every epoch may be reported with a later call."""
+        """Change fields of the entry. Those that change with every epoch may be reported with a later call."""
         with self._lock:
-            self.member = replace(self.member, **fields)
+            self.entry = replace(self.entry, **fields)
             now = time.monotonic()
             self.has_unreported = (
                 fields.keys() <= _CHANGE_WITH_EPOCHS and now - self._reported_at < _REPORT_SECONDS
@@ -50,7 +51,7 @@ class Membership:
                 return
             self._reported_at = now
             with contextlib.suppress(ExternalError):
-                self._unit.join(self.session, self._name, self.member)
+                self._unit.join(self.session, self._name, self.entry)
 
     def rejoin(self) -> None:
         """Join in a new session, under the same name, after the former session has ended.
@@ -79,19 +80,19 @@ class Membership:
     def _join_in(self, session: Session) -> bool:
         """Join in another session, if the name is free there."""
         with self._lock:
-            member = replace(self.member, session=session.id)
+            engine = replace(self.entry, session=session.id)
             try:
-                if not self._unit.join(session, self._name, member):
+                if not self._unit.join(session, self._name, engine):
                     return False
             except ExternalError:
                 return False
-            self.session, self.member = session, member
+            self.session, self.entry = session, engine
             return True
 
     def _is_replaced(self) -> bool:
         """Whether another engine of this kind is up or was requested."""
-        record, kind = self._unit.record(), self.member.kind
-        kinds = {other: member.kind for other, member in self._unit.members().items() if member.seems_up}
+        record, kind = self._unit.record(), self.entry.kind
+        kinds = {other: engine.kind for other, engine in self._unit.engines().items() if engine.seems_up}
         kinds |= {
             other: "active" if one == "active" else "passive" for other, (one, _) in record.pending.items()
         }

@@ -1,4 +1,4 @@
-"""Route rows to the buckets, and so the slices, of their operator: compute the column `_hash`. Pure.
+"""Routes: which bucket of its operator a row goes to. A route computes the column `_hash`. Pure.
 
 The upper bits of `_hash` are the bucket. `_hash` decides where a row's state is, so a route is part of the state's
 format.
