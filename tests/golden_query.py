@@ -177,21 +177,21 @@ def _windows(
     return d.Windows(rows, keys, window, tuple(d.Aggregate(*function) for function in functions))
 
 
-#: the same as `by_description`, for the oracle
+#: the same as `by_description` and two more outputs, for the oracle
 DESCRIBED: dict[str, Any] = {
     "sliding": _windows(
-        d.InTime(30 * _SECOND, 10 * _SECOND, 0, 5 * _SECOND),
+        d.TimeWindow(30 * _SECOND, 10 * _SECOND, 0, 5 * _SECOND),
         ("count", None, "n"),
         ("max", "amount", "most"),
         ("last", "page", "page"),
     ),
-    "changes": _windows(d.InTime(60 * _SECOND, emit="change"), ("count_distinct", "page", "pages")),
+    "changes": _windows(d.TimeWindow(60 * _SECOND, emit="change"), ("count_distinct", "page", "pages")),
     "sessions": _windows(
-        d.Sessions(2 * _SECOND), ("count", None, "n"), ("first", "page", "one"), ("last", "page", "two")
+        d.SessionWindow(2 * _SECOND), ("count", None, "n"), ("first", "page", "one"), ("last", "page", "two")
     ),
-    "counted": _windows(d.ByCount(5, 2), ("collect", "page", "pages"), ("min", "amount", "least")),
+    "counted": _windows(d.CountWindow(5, 2), ("collect", "page", "pages"), ("min", "amount", "least")),
     "landmarks": _windows(
-        d.Landmarks(d.Compare("page", "==", "/a"), d.Compare("page", "==", "/d"), 20 * _SECOND),
+        d.LandmarkWindow(d.Compare("page", "==", "/a"), d.Compare("page", "==", "/d"), 20 * _SECOND),
         ("count", None, "n"),
         ("median", "amount", "middle"),
     ),
@@ -222,7 +222,7 @@ DESCRIBED: dict[str, Any] = {
     ),
     "distinct": d.Distinct(_EVENTS, ("user", "page"), 10 * _SECOND),
     "rest": _windows(
-        d.InTime(20 * _SECOND),
+        d.TimeWindow(20 * _SECOND),
         ("count", None, "n"),
         rows=d.Demux(
             _EVENTS, (d.Compare("amount", "<=", 0), d.Compare("amount", ">", 100)), 2, every_match=False
@@ -237,7 +237,7 @@ DESCRIBED: dict[str, Any] = {
         _GREAT, _OTHER, _SECOND, _SECOND, where=d.Compare("page", "==", d.Other("page_right"))
     ),
     "tops": d.Top(
-        _windows(d.InTime(30 * _SECOND), ("count", None, "n"), keys=("user", "page")),
+        _windows(d.TimeWindow(30 * _SECOND), ("count", None, "n"), keys=("user", "page")),
         1,
         "n",
         least=False,
@@ -245,12 +245,27 @@ DESCRIBED: dict[str, Any] = {
         per=_USER,
     ),
     "late": d.Late("events"),
+    "pages": d.Top(
+        _windows(
+            d.TimeWindow(60 * _SECOND),
+            ("count", None, "count"),
+            rows=d.Union((d.Filter(_EVENTS, d.Compare("amount", ">", 0)), _OTHER)),
+            keys=("page",),
+        ),
+        2,
+        "count",
+        least=False,
+        changes_only=True,
+    ),
+    "loud": d.Map(
+        _GREAT, (("user", d.Formula("copy", "user")), ("shout", d.Formula("upper", "page"))), only=True
+    ),
 }
 
 
 def expected(name: str) -> tuple[list[dict[str, Any]], bool]:
     """Return the expected rows of an output by the oracle, and whether they are certain."""
-    return oracle.answers(DESCRIBED[name], logs())
+    return oracle.compute_rows(DESCRIBED[name], logs())
 
 
 def logs() -> dict[str, oracle.Log]:

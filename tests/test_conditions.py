@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 KINDS = {"PenstockError", "UserError", "ExternalError", "InternalError"}
 #: conditions that no test names
@@ -50,6 +52,7 @@ def named_conditions() -> set[str]:
     return {word for text in texts for word in re.findall(r"[A-Z][A-Z0-9_]+", text)}
 
 
+@pytest.mark.slow
 def test_every_condition_is_named_in_a_test() -> None:
     conditions, words = raised_conditions(), named_conditions()
     assert len(conditions) > 200, "they are found at all"

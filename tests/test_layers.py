@@ -92,6 +92,7 @@ def cycles() -> set[frozenset[str]]:
     return find_cycles(read_graph(PACKAGE))
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_round_a_cycle_that_is_not_declared(cycles: set[frozenset[str]]) -> None:
     undeclared = [sorted(cycle) for cycle in cycles if cycle not in ALLOWED]
     assert not undeclared, f"import cycles: {undeclared}"

@@ -62,10 +62,12 @@ def test_epochs_are_measured_one_by_one(tmp_path: Path) -> None:
     assert all(sample > 0 for sample in empty.samples + ours.samples)
 
 
+@pytest.mark.process
 def test_the_decoder_takes_every_line_however_the_work_is_shared(small: Dataset) -> None:
     assert measure_decoding(small, 1, 2).events == measure_decoding(small, 2, 1).events == small.events
 
 
+@pytest.mark.process
 def test_a_process_that_fails_says_what_it_printed(tmp_path: Path) -> None:
     nowhere = Dataset(1, 1, tmp_path / "nowhere", tmp_path / "nowhere")
     with pytest.raises(InternalError, match="no program runs abacus") as failed:

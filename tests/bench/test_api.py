@@ -44,6 +44,7 @@ def flowing(state: Path) -> Iterator[int]:
             thread.join()
 
 
+@pytest.mark.slow
 def test_questions_are_asked_at_their_rate_and_all_answered(state: Path) -> None:
     with flowing(state) as port:
         found = run_load(run_requests(port, per_second=50, seconds=1.0, connections=4))
@@ -52,6 +53,7 @@ def test_questions_are_asked_at_their_rate_and_all_answered(state: Path) -> None
     assert 0 < found.rate <= 51
 
 
+@pytest.mark.slow
 def test_subscribers_are_compared_with_the_results_that_the_service_keeps(state: Path) -> None:
     with flowing(state) as port:
         found = run_load(run_subscribers(port, subscribers=5, seconds=1.0))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.checkpoint import Checkpoint, Size
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_longer_interval_writes_less_and_repeats_more() -> None:

@@ -88,6 +88,7 @@ def test_the_installed_command_says_where_the_benchmarks_are(capsys: pytest.Capt
     assert "`./run bench clicks --json`" in output
 
 
+@pytest.mark.process
 def test_the_script_starts_a_benchmark_with_the_checkout_on_the_path(tmp_path: Path) -> None:
     shutil.copy(ROOT / "run", tmp_path / "run")
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
@@ -105,6 +106,7 @@ def test_the_script_starts_a_benchmark_with_the_checkout_on_the_path(tmp_path: P
         assert done.stdout.split() == [path, called[0], "-m", "bench", "clicks", "--json"], done.stderr
 
 
+@pytest.mark.process
 def test_a_benchmark_s_help_and_errors_name_the_command_of_a_checkout(tmp_path: Path) -> None:
     helped = run_module("clicks", "--help", folder=tmp_path)
     assert helped.returncode == 0

@@ -18,6 +18,7 @@ from penstock.errors import ExternalError
 WITH_ENGINE = ("result", "latency")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in IngestCase if case not in WITH_ENGINE])
 def test_a_case_tells_its_findings(case: str) -> None:
     progress: list[str] = []

@@ -16,6 +16,8 @@ from bench.penstock_runs import clicks, files_of
 from penstock.catalogue.program import Program
 from penstock.testing.inline import InlineEngine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hundred_jobs_together_answer_as_plain_batch_code_does(family: Family, tmp_path: Path) -> None:

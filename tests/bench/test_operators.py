@@ -68,6 +68,7 @@ def found(bench: Operators, case: str) -> dict[tuple[str, str, str], Finding]:
     return {(f.case, f.engine, f.metric): f for f in bench.cases()[case]()}
 
 
+@pytest.mark.slow
 def test_engines_are_compared_on_all_numbers_of_cores_and_targets_are_for_the_most(bench: Made) -> None:
     def seconds(engine: str, query: Query, cores: int) -> float:
         return (1.0 if engine == "penstock" else 4.0) * (0.003 if cores == 2 else 0.005)

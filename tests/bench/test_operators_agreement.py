@@ -67,6 +67,7 @@ def test_penstock(small: Dataset, tmp_path: Path) -> None:
     check("penstock", (Query("map"), Query("aggregate"), Query("join", 30)), small, here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [

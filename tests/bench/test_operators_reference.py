@@ -90,6 +90,7 @@ def test_join(seconds: int, small: Dataset, calls: list[Call]) -> None:
     assert [row[3] for row in found] == pytest.approx([row[3] for row in expected], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [10, 60])
 def test_product(seconds: int, small: Dataset, calls: list[Call]) -> None:
     near = [

@@ -66,6 +66,7 @@ def right(case: str, inputs: Path) -> dict[str, object]:
     return dict(json.loads(known.read_text()))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", CASES)
 def test_penstock_agrees_with_the_plain_batch_program(case: str, inputs: Path, tmp_path: Path) -> None:
     expected = right(case, inputs)
@@ -110,6 +111,7 @@ def test_a_comparison_goes_on_where_it_stopped(inputs: Path, tmp_path: Path) -> 
     assert list(comparison.run(pairs)) == []
 
 
+@pytest.mark.process
 def test_runs_on_a_busy_machine_are_made_again_where_that_is_wanted(inputs: Path, tmp_path: Path) -> None:
     def made(**how: bool) -> list[Run]:
         size = Size(events=EVENTS, runs=1, limit_seconds=250)
@@ -127,6 +129,7 @@ def test_runs_on_a_busy_machine_are_made_again_where_that_is_wanted(inputs: Path
     assert [run.status for run in made(busy_again=True)] == ["ok"]
 
 
+@pytest.mark.process
 def test_a_wrong_answer_and_a_slow_program_are_caught(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_peer_that_cannot_be_run_says_why(tmp_path: Path, monkeypatch: pytest.
     assert install(PEERS["bytewax"], lambda _: None, tmp_path) == reason
 
 
+@pytest.mark.process
 def test_all_processes_of_a_program_are_counted_and_ended(tmp_path: Path) -> None:
     child = (
         "import time; held = bytearray(60_000_000); held[::4096] = b'x' * len(held[::4096]); time.sleep(60)"
@@ -228,6 +232,7 @@ def test_an_answer_does_not_depend_on_order() -> None:
     assert program.answer([rows[0], rows[0]]) != program.answer([rows[0]])
 
 
+@pytest.mark.process
 def test_growth_is_measured_point_by_point(tmp_path: Path) -> None:
     found = list(growth.measure(["epoch"], True, tmp_path, lambda _: None))
     assert [point["at"] for point in found] == [1_000, 3_000]

@@ -45,6 +45,7 @@ def test_findings_of_kills_say_what_was_asked_for() -> None:
     assert gap.met is False
 
 
+@pytest.mark.slow
 def test_the_load_has_results_once_visitors_come_again(tmp_path: Path) -> None:
     feeder = Feeder(tmp_path / "in", 200, 2_000.0)
     feeder.start()

@@ -52,6 +52,7 @@ def test_every_side_has_the_aggregates_of_the_stream(tmp_path: Path) -> None:
         assert found == right, name
 
 
+@pytest.mark.slow
 def test_sides_are_measured_and_agree(tmp_path: Path) -> None:
     taken = {name: measure(side, SMALL, rest_seconds=0) for name, side in sides(tmp_path).items()}
     assert len({(one.digest, one.keys, one.events) for one in taken.values()}) == 1
@@ -60,6 +61,7 @@ def test_sides_are_measured_and_agree(tmp_path: Path) -> None:
     assert all(one.insert_seconds > 0 and one.most >= one.held for one in taken.values())
 
 
+@pytest.mark.slow
 def test_a_side_runs_in_a_process_of_its_own() -> None:
     taken = [state.run_side(side, SMALL, rest_seconds=0) for side in ("penstock", "dictionary")]
     assert taken[0].digest == taken[1].digest

@@ -20,6 +20,21 @@ def test_commands_to_an_output_that_has_left_the_app_have_no_effect(files: Files
         assert list(jobs.catalogue.jobs) == ["counts"]
 
 
+def test_a_refusal_names_the_state_of_the_app_and_not_that_of_created_jobs(
+    files: Files, tmp_path: Path
+) -> None:
+    job = "CREATE JOB mine AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 1 HOURS"
+    AppCase(tmp_path, files, "counts").run({2: job})
+    case = AppCase(tmp_path, files, "counts", "sessions")
+    with pytest.raises(UserError, match="STATE_OF_ANOTHER_QUERY") as refused, case.running():
+        pass
+    assert "dropped: nothing" in str(refused.value)
+    assert "template-group" not in str(refused.value)
+    case.run(drop_state=True)
+    with case.running() as (jobs, _):
+        assert kit.life(jobs, "mine") == "running"
+
+
 def test_the_app_cannot_take_the_name_of_a_job_that_was_created(files: Files, tmp_path: Path) -> None:
     AppCase(tmp_path, files, "counts").run({2: SQL.format("errors")})
     case = AppCase(tmp_path, files, "counts", "errors")
@@ -27,6 +42,7 @@ def test_the_app_cannot_take_the_name_of_a_job_that_was_created(files: Files, tm
         pass
 
 
+@pytest.mark.slow
 def test_jobs_keep_their_numbers_when_an_emptied_output_leaves_the_app(files: Files, tmp_path: Path) -> None:
     actions = {0: "EMPTY JOB errors", 1: SQL.format("x"), 5: SQL.format("y")}
     whole = AppCase(tmp_path / "whole", files, "counts", "errors")
@@ -54,12 +70,13 @@ def test_an_output_may_have_the_name_of_a_job_that_was_dropped(
         jobs.execute("DROP JOB errors")
         for _ in range(3):
             engine.step()
-        engine.recycle(1)
+        engine.remove_old_state(1)
     case = first.restart("counts", "errors")
     case.run(drop_state=True)
     assert case.lines("errors")
 
 
+@pytest.mark.slow
 def test_an_app_cannot_change_after_an_altered_output_kept_its_state(files: Files, tmp_path: Path) -> None:
     case = AppCase(tmp_path, files, "counts", "sessions")
     altered = write_sessions(case, 1, "kept.py")
@@ -87,6 +104,7 @@ def test_deploying_a_file_alters_the_outputs_that_it_names(files: Files, tmp_pat
     assert {row[0] for _, row in case.rows("users")} <= {f"u{n}" for n in range(9)}
 
 
+@pytest.mark.slow
 def test_deploying_the_app_that_is_running_changes_nothing(
     undisturbed: AppCase, files: Files, tmp_path: Path
 ) -> None:

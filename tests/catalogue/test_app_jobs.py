@@ -19,6 +19,8 @@ from tests.catalogue import kit
 from tests.catalogue.app_kit import SQL, AppCase, build_app, job_changes
 from tests.catalogue.python_kit import EVENT_BYTES, Files, create
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_app_alone_writes_no_commands_and_has_the_plan_of_its_outputs(
     undisturbed: AppCase, files: Files

@@ -21,6 +21,7 @@ from tests.catalogue.app_kit import EVENTS, SQL, AppCase, build_app, write_sessi
 from tests.catalogue.python_kit import EVENT_BYTES, Files, alter
 
 
+@pytest.mark.slow
 def test_an_output_that_is_paused_emits_nothing_until_it_is_resumed(
     undisturbed: AppCase, files: Files, tmp_path: Path
 ) -> None:
@@ -66,7 +67,7 @@ def test_dropped_outputs_stay_dropped_when_commands_are_folded(files: Files, tmp
     engine = InlineEngine(jobs, case.state, epoch_units=20 * EVENT_BYTES)
     jobs.execute("DROP JOB long; PAUSE JOB counts; EMPTY JOB sessions")
     list(engine.steps())
-    engine.recycle(1)
+    engine.remove_old_state(1)
     engine.close()
     assert list((case.state / "commands").glob("*.snapshot"))
     again = program()
@@ -93,6 +94,7 @@ def alter_sessions(case: AppCase, file: Path, query: str) -> Reply:
     return replies[0]
 
 
+@pytest.mark.slow
 def test_altering_an_output_keeps_the_state_that_is_its_own(
     undisturbed: AppCase, files: Files, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_altering_an_output_to_a_state_of_another_shape_resets_it(files: Files, 
     case.run()  # a restart misses no state: that of the app's plan was released
 
 
+@pytest.mark.slow
 def test_altering_an_output_that_shares_its_state_resets_it(
     undisturbed: AppCase, files: Files, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def run_some(engine: InlineEngine, count: int) -> list[Any]:
     return [report for report in (engine.step() for _ in range(count)) if report is not None]
 
 
+@pytest.mark.slow
 def test_jobs_whose_function_is_gone_fail_and_the_others_continue(tmp_path: Path) -> None:
     events = kit.events(160)
     alone = kit.run_all(tmp_path / "alone", kit.clicks(events), STEADY_JOBS, epoch_units=20)
@@ -62,6 +63,7 @@ def test_jobs_whose_function_is_gone_fail_and_the_others_continue(tmp_path: Path
     assert kit.emitted_rows(later).keys() >= {"sized", "reader", "far"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["recorded", "gathered", "delivered"])
 def test_an_epoch_that_was_repeated_without_the_broken_jobs_stays_without_them(
     step: str, tmp_path: Path

@@ -113,6 +113,7 @@ def test_a_failure_does_not_fail_a_new_job_of_the_same_name(tmp_path: Path) -> N
         assert life(jobs, "bad") == "running"
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_finish_its_part_of_an_epoch_fails(tmp_path: Path) -> None:
     events = kit.events(60)
     sql = f"{STEADY_JOBS}; CREATE JOB bad AS SELECT slow(user) AS u FROM clicks"
@@ -150,6 +151,7 @@ def test_a_failure_is_repeated_after_a_kill(tmp_path: Path) -> None:
         assert life(jobs, "bad") == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixed", [False, True])
 def test_a_job_has_failed_if_the_engine_is_killed_while_it_writes_the_failure(
     fixed: bool, tmp_path: Path
@@ -247,6 +249,7 @@ def test_a_failed_job_resumes_with_its_state(tmp_path: Path) -> None:
     assert dict(emitted) == expected
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_by_time_alone_loses_its_state_and_resume_says_so(tmp_path: Path) -> None:
     """The job fails as its inner windows close, with events or without: it is left out altogether."""
     sql = f"""{STEADY_JOBS}; CREATE JOB bad AS SELECT u, COUNT(*) AS c FROM

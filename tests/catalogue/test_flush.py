@@ -12,6 +12,8 @@ from penstock.errors import UserError
 from penstock.testing.list_log import ListLog
 from tests.catalogue import kit
 
+pytestmark = pytest.mark.slow
+
 #: size and step of windows: hopping (few at a time, many at a time), with gaps, tumbling
 SHAPES = [(30, 10), (60, 5), (45, 6), (5, 20), (20, 20)]
 LATENESS = 2

@@ -131,7 +131,7 @@ def test_a_follower_that_is_behind_the_snapshot_of_commands_ends(tmp_path: Path)
         leader.execute("PAUSE JOB pages")
         leader.execute("RESUME JOB pages")
         assert engine.step() is not None
-    engine.recycle(1)
+    engine.remove_old_state(1)
     assert any(name.endswith(".snapshot") for name in entries(state))
     with pytest.raises(ExternalError) as gone:
         slow.follow_commands(leader.commands)

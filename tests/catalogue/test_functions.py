@@ -82,6 +82,7 @@ def test_a_query_in_python_is_checked_for_functions_that_cannot_be_pickled(tmp_p
     assert "the job mine" in caught.value.primary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "select",
     [

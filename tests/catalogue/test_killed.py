@@ -15,6 +15,8 @@ from penstock.catalogue.program import Program
 from penstock.epoch.kill_points import STEPS
 from tests.catalogue import kit
 
+pytestmark = pytest.mark.slow
+
 SQL = """
 CREATE JOB per_page AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS;
 CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400

@@ -42,6 +42,7 @@ def latest_rows(jobs: Program, name: str) -> list[Any]:
     return result.rows.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("units", "slices"), [(1_000, 1), (1_000, 3), (40, 2)])
 def test_the_latest_result_is_that_of_the_last_window(tmp_path: Path, units: int, slices: int) -> None:
     with kit.running(tmp_path, kit.clicks(EVENTS), SQL, epoch_units=units, slices=slices) as (jobs, engine):

@@ -12,6 +12,8 @@ import pytest
 from penstock.catalogue.job_builder import JobBuilder
 from tests.catalogue import kit
 
+pytestmark = pytest.mark.slow
+
 JOBS = 2_000
 
 

@@ -1,187 +1,20 @@
-"""Several processes accept commands for the same jobs: which process manages which job, and the order of commands."""
+"""Several processes accept commands for the same jobs: what each of them executes, keeps and refuses."""
 
 from __future__ import annotations
 
-import os
-import random
 import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from penstock.catalogue.catalogue import Catalogue
-from penstock.catalogue.command import AddStream, Command
-from penstock.catalogue.command_log import CommandLog
-from penstock.catalogue.master_placement import Roster, subject_of
 from penstock.catalogue.program import Program
 from penstock.errors import PenstockError, UserError
-from penstock.sql.parse import parse
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
 
-JOBS = [f"job_{number}" for number in range(300)]
-NAMES = st.sets(st.text("abcdefghij0123456789:-.", min_size=1, max_size=12), min_size=1, max_size=9)
 SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
-
-
-# -- placement -----------------------------------------------------------------------------------
-
-
-@settings(max_examples=20, deadline=None)
-@given(names=NAMES)
-def test_jobs_are_spread_over_the_coordinators(names: set[str]) -> None:
-    loads = Counter(Roster(name, frozenset(names - {name})).manager_of(job) for job in JOBS for name in names)
-    assert set(loads) <= names
-    share = len(JOBS) / len(names)
-    for name in names:
-        mine = Roster(name, frozenset(names - {name})).managed_jobs(JOBS)
-        assert loads[name] == len(mine) * len(names), "all coordinators compute the same"
-        assert abs(len(mine) - share) < 6 * (share + 1) ** 0.5, "about as many as the others have"
-
-
-@settings(max_examples=20, deadline=None)
-@given(names=NAMES, draw=st.randoms())
-def test_only_the_jobs_of_a_coordinator_that_joins_or_leaves_move(
-    names: set[str], draw: random.Random
-) -> None:
-    me = draw.choice(sorted(names))
-    others = frozenset(names - {me})
-    before = Roster(me, others)
-    joined = Roster(me, others | {"new"})
-    assert {job for job in JOBS if joined.manager_of(job) != before.manager_of(job)} == {
-        job for job in JOBS if joined.manager_of(job) == "new"
-    }
-    assert joined.gained_jobs(before, JOBS) == []
-    if others:
-        gone = draw.choice(sorted(others))
-        after = Roster(me, others - {gone})
-        moved = {job for job in JOBS if after.manager_of(job) != before.manager_of(job)}
-        assert moved == {job for job in JOBS if before.manager_of(job) == gone}
-        assert set(after.gained_jobs(before, JOBS)) == {job for job in moved if after.manager_of(job) == me}
-
-
-@pytest.mark.parametrize(
-    ("sql", "subject"),
-    [
-        ("SHOW JOBS", None),
-        ("EXPLAIN SELECT page FROM clicks", None),
-        ("EXPLAIN JOB a", "a"),
-        ("EXPLAIN JOB a; PAUSE JOB b; DROP JOB c", "b"),
-        ("CREATE JOB j AS SELECT page FROM clicks", "j"),
-        ("ALTER JOB j SET LIMIT 3", "j"),
-        ("DROP STREAM s", "s"),
-    ],
-)
-def test_the_subject_of_statements_is_the_first_name_they_change(sql: str, subject: str | None) -> None:
-    assert subject_of(parse(sql)) == subject
-
-
-# -- the log -------------------------------------------------------------------------------------
-
-
-def _stream(name: str) -> Command:
-    return AddStream(name, "")
-
-
-def _load_all(log: CommandLog) -> Catalogue:
-    loaded = log.load(owned=False)
-    catalogue = loaded.catalogue
-    for entry in loaded.entries:
-        for command in entry:
-            catalogue = catalogue.after(command)
-    return catalogue
-
-
-def _follow(log: CommandLog) -> None:
-    if log.news() is None:
-        log.load(owned=False)
-
-
-def test_every_entry_has_a_number_of_its_own_with_concurrent_writers_and_folding(tmp_path: Path) -> None:
-    done, numbers = threading.Event(), list[int]()
-
-    def write(writer: int) -> None:
-        log = CommandLog(tmp_path)
-        for n in range(25):
-            while True:
-                _follow(log)
-                number = log.append([_stream(f"w{writer}_{n}")])
-                if number is not None:
-                    numbers.append(number)
-                    break
-
-    def fold() -> None:
-        log, count, catalogue = CommandLog(tmp_path), 0, Catalogue()
-        while not done.is_set():
-            for (command,) in log.news() or ():
-                catalogue, count = catalogue.after(command), count + 1
-            if count:
-                log.fold(count, catalogue)
-
-    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    folder = threading.Thread(target=fold)
-    for thread in (folder, *writers):
-        thread.start()
-    for thread in writers:
-        thread.join()
-    done.set()
-    folder.join()
-    catalogue = _load_all(CommandLog(tmp_path))
-    assert sorted(numbers) == list(range(1, 101)), "each number once"
-    assert set(catalogue.streams) == {f"w{writer}_{n}" for writer in range(4) for n in range(25)}
-    assert catalogue.last_number == 100, "nothing twice"
-    assert not [name for name in os.listdir(tmp_path / "commands") if name.startswith(".")]
-
-
-@pytest.mark.parametrize("folded", [0, 1, 2, 5])
-def test_a_writer_that_was_paused_reuses_no_number(
-    folded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paused, other = CommandLog(tmp_path), CommandLog(tmp_path)
-    paused.append([_stream("a")])
-    link = os.link
-
-    def link_after_others(source: Any, target: Any) -> None:
-        monkeypatch.setattr(os, "link", link)
-        _follow(other)
-        catalogue = Catalogue().after(_stream("a"))
-        for n in range(5):
-            assert other.append([_stream(f"b{n}")]) == n + 2
-            catalogue = catalogue.after(_stream(f"b{n}")) if n + 2 <= folded else catalogue
-        if folded:
-            other.fold(folded, catalogue)
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", link_after_others)
-    assert paused.append([_stream("c")]) is None
-    assert paused.append([_stream("c")]) is None, "it has not read the entries of the others"
-    _follow(paused)
-    assert paused.append([_stream("c")]) == 7
-    catalogue = _load_all(CommandLog(tmp_path))
-    assert [*catalogue.streams] == ["a", "b0", "b1", "b2", "b3", "b4", "c"]
-    assert catalogue.last_number == 7
-
-
-def test_a_log_that_was_emptied_is_loaded_again(tmp_path: Path) -> None:
-    follower = CommandLog(tmp_path)
-    for n in range(3):
-        CommandLog(tmp_path).load()
-        _follow(follower)
-        follower.append([_stream(f"a{n}")])
-    for path in (tmp_path / "commands").iterdir():
-        path.unlink()
-    assert follower.append([_stream("b")]) is None, "no gap is left"
-    assert follower.news() is None
-    assert not _load_all(follower).streams
-    assert follower.append([_stream("b")]) == 1
-
-
-# -- jobs ----------------------------------------------------------------------------------------
 
 
 def _program(state: Path, stream: Any, **options: Any) -> Program:
@@ -266,7 +99,7 @@ def test_commands_to_several_coordinators_are_each_executed_once(tmp_path: Path)
         thread.start()
     while any(thread.is_alive() for thread in threads):
         engine.step()
-        engine.recycle(2)
+        engine.remove_old_state(2)
     list(engine.steps())
     assert len(set(numbers)) == 36, "each command has its number"
     assert owner.catalogue.jobs["pages"].version == 37

@@ -51,7 +51,7 @@ def test_code_that_no_job_needs_is_removed_when_commands_are_folded(files: Files
         assert len(stored_digests()) == 3
         for _ in range(3):
             engine.step()
-        engine.recycle(1)
+        engine.remove_old_state(1)
         assert len(stored_digests()) == 3, "a process may be about to write a command that needs it"
         for place in [*code.glob("*/*"), *code.iterdir()]:
             os.utime(place, (0, 0))
@@ -59,7 +59,7 @@ def test_code_that_no_job_needs_is_removed_when_commands_are_folded(files: Files
         create(jobs, "later", files.write(WINDOWS))
         needed = jobs.catalogue.code
         list(engine.steps())
-        engine.recycle(1)
+        engine.remove_old_state(1)
         assert stored_digests() == needed
         assert len(needed) == 2
     with running(tmp_path / "s", stream=files.stream) as (jobs, _):

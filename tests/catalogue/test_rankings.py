@@ -101,18 +101,21 @@ def test_a_ranking_that_is_reset_starts_empty(how: str, restarts: bool, tmp_path
     assert counts == expected_counts(since=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_paused_ranking_follows_totals_that_another_output_needs(restarts: bool, tmp_path: Path) -> None:
     statements = {4: "PAUSE JOB tops", 6: "RESUME JOB tops"}
     assert final_counts("shared", tmp_path, statements, restarts) == expected_counts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_job_that_replaces_an_output_starts_with_an_empty_ranking(restarts: bool, tmp_path: Path) -> None:
     statements = {4: f"DROP JOB tops; CREATE JOB tops AS {TOTALS} LIMIT 3"}
     assert final_counts("app", tmp_path, statements, restarts) == expected_counts(since=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_larger_ranking_has_rows_that_the_smaller_one_did_not_keep(restarts: bool, tmp_path: Path) -> None:
     statements = {0: f"CREATE JOB few AS {TOTALS} LIMIT 1", 6: f"ALTER JOB few AS {TOTALS} LIMIT 3"}

@@ -41,6 +41,7 @@ def is_processed(event: kit.Event) -> bool:
     return EVENTS.index(event) // UNITS not in (4, 5, 6)
 
 
+@pytest.mark.slow
 def test_each_job_loses_what_its_recovery_semantics_allow(undisturbed: Rows, tmp_path: Path) -> None:
     """Epoch 3 is durable, the rows of 4 and 5 are emitted, and epoch 6 is killed once it has written its runs."""
     run_until(tmp_path, ("sliced", 6))

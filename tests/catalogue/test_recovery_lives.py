@@ -14,6 +14,8 @@ from penstock.ha.schemes import Semantics
 from tests.catalogue import kit
 from tests.catalogue.recovering import EVENTS, UNITS, Rows, run_until
 
+pytestmark = pytest.mark.slow
+
 #: epoch 3 is durable, the rows of 4 and 5 are emitted, and epoch 6 is killed once it has written its runs
 KILL = ("sliced", 6)
 TOTALS = "SELECT user, COUNT(*) AS n FROM clicks GROUP BY user WINDOWING 1000 SECONDS"

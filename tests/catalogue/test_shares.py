@@ -68,6 +68,7 @@ BURN: dict[str, Any] = {"burn": lambda user: user.map_batches(_burning, return_d
 SLOW = "CREATE JOB slow AS SELECT burn(user) AS u FROM clicks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["nowhere", "gathered"])
 def test_a_job_that_burns_more_than_its_share_is_paused(step: str, tmp_path: Path) -> None:
     """The pause is a command: it survives a kill in the next epoch, and a function that is fast by then."""

@@ -56,6 +56,7 @@ def window(event: dict[str, Any]) -> int:
     return int(datetime.fromisoformat(event["at"]).timestamp()) // 30
 
 
+@pytest.mark.slow
 def test_three_applications_on_one_stream_emit_the_rows_of_plain_python(tmp_path: Path) -> None:
     events = purchases()
     write_events(tmp_path / "shop", events)

@@ -148,7 +148,7 @@ def _statements(epoch: int) -> str:
 
 
 def _run(state: Path, events: list[kit.Event], *, fold_after: int, restarts: bool) -> Any:
-    """The results and the catalogue, with a command before each epoch and manifests recycled after each."""
+    """The results and the catalogue, with a command before each epoch and old manifests removed after each."""
     while True:
         jobs = Program(
             "test", state, streams={"clicks": kit.clicks(events)}, begin=SQL, fold_after=fold_after
@@ -161,7 +161,7 @@ def _run(state: Path, events: list[kit.Event], *, fold_after: int, restarts: boo
                 report = engine.step()
                 if report is None:
                     return {name: jobs.since(name, 0) for name in jobs.catalogue.jobs}, jobs.catalogue
-                engine.recycle(3)
+                engine.remove_old_state(3)
                 if restarts and report.epoch % 4 == 3:
                     break
         finally:
@@ -176,6 +176,7 @@ def _entries(state: Path) -> list[str]:
     return sorted(os.listdir(state / "commands"))
 
 
+@pytest.mark.slow
 def test_jobs_continue_from_a_snapshot_as_from_all_commands(tmp_path: Path) -> None:
     events = kit.events(170)
     unfolded, catalogue = _run(tmp_path / "all", events, fold_after=1_000, restarts=True)
@@ -188,6 +189,7 @@ def test_jobs_continue_from_a_snapshot_as_from_all_commands(tmp_path: Path) -> N
     assert len(_entries(tmp_path / "few")) < len(_entries(tmp_path / "all"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_an_engine_can_be_rolled_back_to_every_manifest_that_is_kept(index: int, tmp_path: Path) -> None:
     events = kit.events(170)

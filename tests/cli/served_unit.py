@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.client import Result, connect
 from penstock.errors import PenstockError
-from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord
 from tests.server.kit import until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.commands import main; main()"]
@@ -60,13 +60,13 @@ class Site:
         self._started.append(process)
         return process
 
-    def members(self) -> dict[str, Member]:
+    def engines(self) -> dict[str, UnitEngine]:
         """Return the engines that are up."""
         unit = Unit.at(self.state)
         try:
-            members = {name: member for name, member in unit.members().items() if member.seems_up}
-            self._pids |= {member.pid for member in members.values()}
-            return members
+            engines = {name: engine for name, engine in unit.engines().items() if engine.seems_up}
+            self._pids |= {engine.pid for engine in engines.values()}
+            return engines
         finally:
             unit.close()
 
@@ -77,13 +77,13 @@ class Site:
         finally:
             unit.close()
 
-    def find_ready_engines(self, *phases: str) -> dict[str, Member] | None:
+    def find_ready_engines(self, *phases: str) -> dict[str, UnitEngine] | None:
         """Return the engines if one leads and the others are in the given phases."""
         with suppress(PenstockError):
-            members, leader = self.members(), self.record().leader
-            others = [member.phase for name, member in members.items() if name != leader]
-            if leader in members and members[leader].phase == "primary" and others == [*phases]:
-                return members
+            engines, leader = self.engines(), self.record().leader
+            others = [engine.phase for name, engine in engines.items() if name != leader]
+            if leader in engines and engines[leader].phase == "primary" and others == [*phases]:
+                return engines
         return None
 
     def is_coordinated_again(self) -> bool:
@@ -104,9 +104,9 @@ class Site:
 
     def kill(self, *names: str) -> None:
         """Send SIGKILL to engines."""
-        members = self.members()
+        engines = self.engines()
         for name in names:
-            os.kill(members[name].pid, signal.SIGKILL)
+            os.kill(engines[name].pid, signal.SIGKILL)
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         lines = (self.folder / "log").read_text().splitlines()
@@ -126,7 +126,7 @@ class Site:
             unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
             unit.close()
             # those that are still starting end by themselves, on a busy machine after they have started Spark
-            until(lambda: not self.members(), 90)
+            until(lambda: not self.engines(), 90)
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -9,6 +9,8 @@ import pytest
 
 from penstock.cli.demo_show import Show
 
+pytestmark = pytest.mark.process
+
 
 class Inline(Show):
     """The show without a cluster; on a cluster it also adds an executor."""

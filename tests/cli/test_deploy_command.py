@@ -11,7 +11,7 @@ import pytest
 from penstock.engine.job_client import JobClient
 from tests.cli.test_jobs_commands import SCRIPT, Running, life
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300), pytest.mark.slow]
 
 STREAM = """
 import polars as pl
@@ -89,8 +89,17 @@ def change_code_while_it_runs(start: Callable[..., Running], folder: Path, maste
     engine.kill()
     write(folder, "this is no Python", "nor is this")
     again = start(master=master)
-    lower_case = again.wait_for(rows_of("shouted", upper_case.epoch + 2))
-    assert all(path == path.lower() for path, _ in lower_case.rows)
+    rows_of_shouted = rows_of(
+        "shouted"
+    )  # first those from before the kill, which came before the command's epoch
+
+    def has_changed(client: JobClient) -> Any:
+        result = rows_of_shouted(client)
+        return result and all(path == path.lower() for path, _ in result.rows) and result
+
+    changed = again.wait_for(has_changed)
+    later = again.wait_for(rows_of("shouted", changed.epoch + 1))
+    assert all(path == path.lower() for path, _ in later.rows)
     again.wait_for(rows_of("counts", upper_case.epoch + 2))
     with JobClient(again.state) as client:
         assert {life(client, job) for job in ("shouted", "counts", "errors", "popular")} == {"running"}

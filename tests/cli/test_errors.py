@@ -33,6 +33,7 @@ def test_an_unwritable_picture_is_an_error() -> None:
         write_file(Path("/proc/nowhere/plan.svg"), "")
 
 
+@pytest.mark.process
 def test_a_show_that_is_stuck_or_has_ended_is_an_error(tmp_path: Path) -> None:
     show = Show(tmp_path, 10.0, None, lambda line: None)
     with pytest.raises(ExternalError, match=r"SHOW_STUCK.*the first walks"):
@@ -66,6 +67,7 @@ def test_an_impossible_switch_of_scheme_is_refused(
     assert f"[{condition}]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_coordinator_ends_with_the_state_it_followed(state: Path) -> None:
     directory = StateDirectory(state)
     facts = directory.claim("query", "any", None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +132,36 @@ def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
     assert "continue with" in output.out
     assert "--drop-state" not in output.out.partition("continue with")[2]
     assert run_tiny("2h") == 0
+
+
+@pytest.mark.process
+def test_the_command_in_the_hint_lets_a_service_continue_with_a_changed_app(tmp_path: Path) -> None:
+    def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "from penstock.cli.commands import main; main()", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def serve() -> subprocess.CompletedProcess[str]:
+        options = ["--state", "state", "--master", "inline", "--no-ui", "--listen", "127.0.0.1:0"]
+        return penstock("serve", "tiny.py", *options, "--for", "1s")
+
+    (tmp_path / "tiny.py").write_text(COUNTING.format(window="1h"))
+    first = serve()
+    assert first.returncode == 0, first.stderr
+    (tmp_path / "tiny.py").write_text(COUNTING.format(window="2h"))
+    refused = serve()
+    assert refused.returncode == 2, refused.stderr
+    found = re.search(r"Run `penstock run FILE ([^`]*)` once", refused.stderr)
+    assert found is not None, refused.stderr
+    assert found[1] == "--state state --drop-state"
+    dropped = penstock("run", "tiny.py", *found[1].split(), "--master", "inline", "--drain")
+    assert dropped.returncode == 0, dropped.stderr
+    continued = serve()
+    assert continued.returncode == 0, continued.stderr
 
 
 def test_the_engines_of_a_unit_refuse_to_drop_state(

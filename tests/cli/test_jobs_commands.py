@@ -1,4 +1,4 @@
-"""Jobs on a real engine that is killed and started again; the commands come from other processes."""
+"""Jobs on a real engine that is killed and started again; the commands come from outside its process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from penstock.engine.job_client import JobClient
 from penstock.errors import ExternalError, PenstockError
+from tests.cli.kit import CommandResult, run_in_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -84,10 +85,9 @@ class Running:
             time.sleep(0.1)
         raise AssertionError("the engine did not answer in time")
 
-    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in another process."""
-        command = [*COMMAND, *arguments, "--state", str(self.state)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    def run_command(self, *arguments: str) -> CommandResult:
+        """Run a command on this engine's state directory, in this process."""
+        return run_in_process(*arguments, "--state", str(self.state))
 
 
 @pytest.fixture

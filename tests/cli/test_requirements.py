@@ -7,8 +7,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 #: modules that come with a package of another name

@@ -26,6 +26,7 @@ class Engine:
         return SimpleNamespace(last_admitted=3)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_takes_long_is_reported_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "LONG_SECONDS", 0.2)
     engine: Any = Engine()

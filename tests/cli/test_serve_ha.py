@@ -21,7 +21,7 @@ from penstock.client import connect
 from penstock.errors import PenstockError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord, unit_name
 from tests.cli.kit import run_command
 from tests.cli.served_unit import WAIT, Feeder, Listener, Site, event, is_alive
 
@@ -98,7 +98,7 @@ def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
         other = unit.command(
             "coordinator", "--empty", "--state", "state", "--coordination", "store", "--name", "other"
         )
-        unit.kill(*unit.members())
+        unit.kill(*unit.engines())
         unit.wait_for(phase("no primary"))
         assert [one.name for one in client.sql("PAUSE JOB seen; RESUME JOB seen")] == ["seen", "seen"]
         assert client.create("more", "SELECT n FROM clicks").says.startswith("created job more")
@@ -122,7 +122,7 @@ def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
         unit.wait_for(phase("running"))
         pushed = feeder.count
         unit.wait_for(lambda: max(listener.numbers()) > pushed and max(everything.numbers()) > pushed)
-        assert unit.members().keys() == before.keys(), "it found the engines that were up"
+        assert unit.engines().keys() == before.keys(), "it found the engines that were up"
         assert "n % 3 = 0" in client.job("more").query
 
         count = feeder.stop()
@@ -148,7 +148,7 @@ def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
         assert sum(one.events for one in client.epochs()) == status.events
         assert "penstock_events_total" in client.metrics()
         # the service polls its engine, and the leader may have changed since
-        unit.wait_for(lambda: client.engine().pid == unit.members()[unit.record().leader or ""].pid)
+        unit.wait_for(lambda: client.engine().pid == unit.engines()[unit.record().leader or ""].pid)
         recovery = client.recovery()
         assert recovery.scheme == scheme
         assert recovery.unit is not None
@@ -158,12 +158,12 @@ def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
         for page in ("/ui/", "/ui/recovery"):
             assert httpx.get(f"{unit.url}{page}").status_code == 200
 
-        pids = {member.pid for member in unit.members().values()}
+        pids = {engine.pid for engine in unit.engines().values()}
         unit.wait_for(unit.is_coordinated_again)
         service.terminate()
         assert service.wait(60) == 0
         assert other.poll() is None, "it waits for the unit to be back"
-    assert not unit.members()
+    assert not unit.engines()
     unit.wait_for(lambda: not any(map(is_alive, pids)))
     assert unit.logged("ended")[-1]["recoveries"] == 2
 
@@ -222,7 +222,7 @@ def test_results_of_an_app_are_served_whichever_engine_leads(
         unit.wait_for(unit.is_coordinated_again)
         service.send_signal(signal.SIGINT)
         assert service.wait(60) == 0
-    assert not unit.members()
+    assert not unit.engines()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_engines_that_keep_no_results_are_not_served(
     )
     unit.create_record(UnitRecord(Scheme.passive_cold, str(root)))
     session = unit.store.start_session(60)
-    unit.join(session, "e1", Member(os.getpid(), socket.gethostname(), "passive", since=time.time()))
+    unit.join(session, "e1", UnitEngine(os.getpid(), socket.gethostname(), "passive", since=time.time()))
     code, text = run_command(
         capsys, "serve", "app.py", "--ha", "--state", "state", "--listen", "127.0.0.1:0", "--no-ui"
     )

@@ -121,5 +121,5 @@ def test_a_killed_leader_on_spark_costs_the_clients_of_a_served_unit_nothing(tmp
     finally:  # a third engine is starting, and the test does not wait for it
         service.kill()
         with suppress(PenstockError):
-            unit.kill(*unit.members())
+            unit.kill(*unit.engines())
         unit.close()

@@ -31,6 +31,7 @@ def test_a_state_of_format_1_can_be_listed_shown_and_verified(
     assert StateDirectory(state).read_existing_facts().format == 1
 
 
+@pytest.mark.slow
 def test_an_upgraded_state_can_be_rolled_back_to_what_the_older_version_wrote(
     case_: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,9 +60,9 @@ def test_an_engine_reports_the_work_of_its_stages(spark: SparkSession, tmp_path:
     assert found.epoch == 7, "the last one that has ended"
     period = found.measured
     assert period is not None
-    assert set(period.sub_queries) == {"scan", *engine.plan.stages}
+    assert set(period.stages) == {"scan", *engine.plan.stages}
     for name in engine.plan.stages:
-        one = period.sub_queries[name]
+        one = period.stages[name]
         assert one.rows_per_second > 0
         assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
         assert f'penstock_stage_utilisation_ratio{{stage="{name}"}} ' in metrics[0]
@@ -144,7 +144,7 @@ MEASURED = PeriodStatus(
     input_rate=7_000.0,
     processing_rate=6_000.0,
     backlog_seconds=3.0,
-    sub_queries={"scan": replace(STAGE, bucket_map=[]), "clicks by path and country": STAGE},
+    stages={"scan": replace(STAGE, bucket_map=[]), "clicks by path and country": STAGE},
     executors={"0": ExecutorStatus(1, 0.5, 9e8)},
     spare=[],
     measured_seconds_ago=1.0,
@@ -259,6 +259,7 @@ app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps
 """
 
 
+@pytest.mark.slow
 def test_a_sample_measures_the_cost_of_an_epoch_and_of_an_event(tmp_path: Path) -> None:
     live = APP.replace("total=20_000, live=False", "rate=2_000").replace("NEVER", str(tmp_path / "never"))
     (tmp_path / "app.py").write_text(live)

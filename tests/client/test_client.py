@@ -110,6 +110,7 @@ def test_the_client_raises_the_errors_of_the_service(client: Client) -> None:
         client.alter("pages")
 
 
+@pytest.mark.slow
 def test_a_wrong_token_and_an_unreachable_service_raise(site: kit.Site) -> None:
     with connect(site.url, "wrong") as stranger, pytest.raises(UserError, match="NOT_AUTHORISED"):
         stranger.jobs()
@@ -128,6 +129,7 @@ def test_the_token_is_read_from_the_environment(site: kit.Site, monkeypatch: pyt
         assert client.jobs()
 
 
+@pytest.mark.process
 def test_importing_the_client_imports_neither_spark_nor_the_server() -> None:
     code = (
         "import sys, penstock.client; print({'pyspark', 'py4j', 'fastapi', 'uvicorn'} & sys.modules.keys())"

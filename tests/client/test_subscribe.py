@@ -57,6 +57,7 @@ def test_dropping_the_job_ends_the_subscription_with_an_error(state: Path) -> No
             next(iterator)
 
 
+@pytest.mark.slow
 def test_a_subscription_continues_after_a_restart_of_the_service(state: Path) -> None:
     """The service starts again on the same port with the same state, and the client continues."""
     results: list[Result] = []
@@ -117,6 +118,7 @@ def proxied(state: Path) -> Iterator[tuple[kit.Site, CuttingProxy]]:
         proxy.close()
 
 
+@pytest.mark.slow
 def test_each_result_arrives_once_over_connections_that_break(proxied: tuple[kit.Site, CuttingProxy]) -> None:
     site, proxy = proxied
     site.epochs(25)

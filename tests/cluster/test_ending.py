@@ -13,6 +13,8 @@ from penstock.cluster import LocalCluster, facts, processes
 from penstock.cluster.facts import Facts
 from penstock.errors import PenstockError
 
+pytestmark = pytest.mark.process
+
 Start = Callable[[str], tuple[LocalCluster, processes.Process]]
 
 

@@ -1,20 +1,20 @@
-"""A model of two engines on one state directory and one sink, and a search through all it can do.
+"""A model of two engines on one state directory and one sink, and a search of all its states.
 
-Receives what protects the writers (`Protection`); hands the number of states there are, or the shortest way to a state
-in which a promise is broken.
+`search` takes what fences the writers (`Protection`). It returns the number of reachable states, or the shortest trace
+to a state that violates a guarantee.
 
-Each step is one operation of a file system or of the coordination store, so an engine may be paused between any two of
-them, for as long as it likes: that is what the order of steps means. Crashes may come at any step, and a lease may run
-out at any time, whoever holds it. The reader of the sink takes away files of committed epochs, and old records and
-manifests are recycled, so that "it is there already" cannot be relied on. (A file taken away before its epoch is
-committed would be written again after any crash, of one engine alone: the search found that first.)
+Each step is one operation of a file system or of the coordination store, and steps of the two engines interleave in
+every order: an engine may be paused between any two of its steps for any time. An engine may crash at any step, and a
+lease may expire at any time. The reader of the sink removes files of committed epochs, and old records and manifests
+are removed, so a writer cannot rely on finding an existing file. (A file that is removed before its epoch is committed
+would be written again after any crash, even of a single engine: the search found that first.)
 
-The promises:
-- an epoch record, once in force, is never another (no epoch has two contents);
-- an epoch's manifest is put in place once, and follows from the records;
-- the sink's reader meets every epoch once, in order, with the recorded content;
-- a manifest stands only for an epoch that the sink holds (no result is lost);
-- an engine of the highest generation is never turned away (somebody can go on).
+The guarantees:
+- an epoch record never changes (no epoch has two contents);
+- an epoch's manifest is committed once, and follows from the records;
+- the sink's reader sees every epoch once, in order, with the recorded content;
+- an epoch has a manifest only if it was delivered to the sink (no result is lost);
+- an engine of the highest generation is never fenced (one engine can always continue).
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Protection:
-    """What stands between two writers.
+    """What fences one writer from another.
 
-    `generations`: drafts lie in a directory of their generation, which whoever takes over removes.
-    `exclusive`: a name is put in place by `link`, which refuses one that is there (else by `rename`, which does not).
-    `lease`: before each write the engine looks whether its lease has run out.
-    `looks_up`: after making its directory an engine looks for a higher one.
-    `reads_last`: the state is read when the directories of lower generations are gone, not before.
-    `every`: epochs from one manifest to the next; of those in between the state dies with its engine.
-    `looks_ahead`: a recorded epoch that has a recorded successor is not offered to the sink again.
+    `generations`: temporary files are in a directory of their generation, which a later generation removes.
+    `exclusive`: a file is committed by `link`, which refuses an existing name (else by `rename`, which does not).
+    `lease`: before each write the engine checks its lease.
+    `checks_higher`: after creating its directory an engine looks for one of a higher generation.
+    `reads_last`: the state is read after the directories of lower generations are removed, not before.
+    `every`: epochs from one manifest to the next; the state of those in between is lost with the engine.
+    `skips_delivered`: an epoch is not delivered again if the record of the next one exists.
     """
 
     generations: bool = True
     exclusive: bool = True
     lease: bool = False
-    looks_up: bool = True
+    checks_higher: bool = True
     reads_last: bool = True
     every: int = 1
-    looks_ahead: bool = True
+    skips_delivered: bool = True
 
 
 class Engine(NamedTuple):
-    """Where an engine is. `chain` is the state it works on: the contents of the epochs before this one."""
+    """An engine: its next step (`at`), and its state (`chain`): the contents of the epochs before this one."""
 
     at: str = "idle"
     generation: int = 0
@@ -57,143 +57,147 @@ class Engine(NamedTuple):
     holds_sink: bool = False
 
 
-class World(NamedTuple):
-    """Everything outside the engines, and what has ever been (`*_ever`, `met`), which nobody can look at."""
+class System(NamedTuple):
+    """The engines, everything outside them, and the history (`*_ever`, `delivered`), which no engine can see."""
 
     engines: tuple[Engine, Engine]
     holder: int = -1
-    given: int = 0
-    state_drafts: frozenset[int] = frozenset()
-    sink_drafts: frozenset[int] = frozenset()
+    generations_granted: int = 0
+    state_directories: frozenset[int] = frozenset()
+    sink_directories: frozenset[int] = frozenset()
     records: tuple[int, ...] = ()
     manifests: tuple[tuple[int, ...] | None, ...] = ()
     files: frozenset[int] = frozenset()
     records_ever: tuple[int, ...] = ()
     manifests_ever: int = 0
-    met: tuple[tuple[int, int], ...] = ()
+    delivered: tuple[tuple[int, int], ...] = ()
 
 
-class Broken(Exception):
-    """A promise is broken."""
+class Violation(Exception):
+    """A guarantee is violated."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the search came to: `way` is the shortest to a broken promise, step by step; None if there is none."""
+    """The result of the search: `trace` has the steps of the shortest run that violates a guarantee, or is None."""
 
     states: int
     complete: int
-    broken: str | None = None
-    way: tuple[str, ...] | None = None
+    violation: str | None = None
+    trace: tuple[str, ...] | None = None
 
 
 def search(protection: Protection, *, epochs: int = 2, generations: int = 3) -> Found:
-    """Visit every state that can be reached, nearest first."""
-    begin = World(
+    """Visit every reachable state, breadth first."""
+    start = System(
         (Engine(), Engine()), records=(0,) * epochs, manifests=(None,) * epochs, records_ever=(0,) * epochs
     )
-    came: dict[World, tuple[World | None, str]] = {begin: (None, "")}
-    waiting, complete = deque([begin]), 0
-    while waiting:
-        world = waiting.popleft()
-        complete += any(engine.at == "done" for engine in world.engines)
+    reached_from: dict[System, tuple[System | None, str]] = {start: (None, "")}
+    pending, complete = deque([start]), 0
+    while pending:
+        system = pending.popleft()
+        complete += any(engine.at == "done" for engine in system.engines)
         try:
-            for step, after in moves(world, protection, generations):
-                if after not in came:
-                    came[after] = (world, step)
-                    waiting.append(after)
-        except Broken as broken:
-            return Found(len(came), complete, str(broken), (*_way(came, world), str(broken)))
-    return Found(len(came), complete)
+            for step, after in next_steps(system, protection, generations):
+                if after not in reached_from:
+                    reached_from[after] = (system, step)
+                    pending.append(after)
+        except Violation as violation:
+            return Found(
+                len(reached_from), complete, str(violation), (*_trace(reached_from, system), str(violation))
+            )
+    return Found(len(reached_from), complete)
 
 
-def _way(came: dict[World, tuple[World | None, str]], world: World | None) -> list[str]:
+def _trace(reached_from: dict[System, tuple[System | None, str]], system: System | None) -> list[str]:
     steps: list[str] = []
-    while world is not None:
-        world, step = came[world]
+    while system is not None:
+        system, step = reached_from[system]
         steps.append(step)
     return steps[-2::-1]
 
 
-def moves(world: World, protection: Protection, generations: int) -> Iterator[tuple[str, World]]:
-    """Every step that can be next, with where it leads."""
-    if world.holder >= 0:
-        yield "the lease runs out", world._replace(holder=-1)
-    for epoch in sorted(world.files):
-        # with an interval a file may be taken once a later epoch has one
-        if epoch >= world.manifests_ever and (protection.every == 1 or epoch + 1 >= len(world.met)):
+def next_steps(system: System, protection: Protection, generations: int) -> Iterator[tuple[str, System]]:
+    """Yield every step that is possible next, with the state after it."""
+    if system.holder >= 0:
+        yield "the lease expires", system._replace(holder=-1)
+    for epoch in sorted(system.files):
+        # with an interval the reader may remove a file once a later epoch has one
+        if epoch >= system.manifests_ever and (protection.every == 1 or epoch + 1 >= len(system.delivered)):
             continue
-        yield f"the reader takes epoch {epoch} away", world._replace(files=world.files - {epoch})
-    for who, engine in enumerate(world.engines):
+        yield f"the reader removes epoch {epoch}", system._replace(files=system.files - {epoch})
+    for who, engine in enumerate(system.engines):
         name = "AB"[who]
         if engine.at == "idle":
-            if world.holder < 0 and world.given < generations:
-                number = world.given + 1
-                taken = world._replace(holder=who, given=number)
-                yield f"{name} takes the lease", _moved(taken, who, Engine("claim", number))
+            if system.holder < 0 and system.generations_granted < generations:
+                number = system.generations_granted + 1
+                taken = system._replace(holder=who, generations_granted=number)
+                yield f"{name} acquires the lease", _replace_engine(taken, who, Engine("claim", number))
             continue
-        yield f"{name} crashes", _moved(world, who, Engine())
+        yield f"{name} crashes", _replace_engine(system, who, Engine())
         if engine.at != "done":
             step = f"{name} (generation {engine.generation}, epoch {len(engine.chain)}): {engine.at}"
             try:
-                for after in STEPS[engine.at](world, who, engine, protection):
+                for after in STEPS[engine.at](system, who, engine, protection):
                     yield step, after
-            except Broken as broken:
-                raise Broken(f"{step}: {broken}") from None
+            except Violation as violation:
+                raise Violation(f"{step}: {violation}") from None
 
 
-def _moved(world: World, who: int, engine: Engine) -> World:
-    engines = (engine, world.engines[1]) if who == 0 else (world.engines[0], engine)
-    return world._replace(engines=engines)
+def _replace_engine(system: System, who: int, engine: Engine) -> System:
+    engines = (engine, system.engines[1]) if who == 0 else (system.engines[0], engine)
+    return system._replace(engines=engines)
 
 
-def _fenced(world: World, who: int, engine: Engine) -> Iterator[World]:
-    if engine.generation >= world.given:
-        raise Broken(f"generation {engine.generation} is turned away, and there is none above it")
-    yield _moved(world, who, Engine())
+def _fenced(system: System, who: int, engine: Engine) -> Iterator[System]:
+    if engine.generation >= system.generations_granted:
+        raise Violation(f"generation {engine.generation} is fenced, and it is the highest")
+    yield _replace_engine(system, who, Engine())
 
 
 # -- taking over ---------------------------------------------------------------------------------
 
 
-def claim(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """mkdir of the generation's directory for drafts."""
-    drafts = world.state_drafts | {engine.generation} if protection.generations else frozenset()
-    yield _moved(world._replace(state_drafts=drafts), who, engine._replace(at="look"))
+def claim(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Create the generation's directory for temporary files."""
+    directories = system.state_directories | {engine.generation} if protection.generations else frozenset()
+    yield _replace_engine(system._replace(state_directories=directories), who, engine._replace(at="look"))
 
 
-def look(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """A listing: is there a higher one?"""
-    if protection.looks_up and any(other > engine.generation for other in world.state_drafts):
-        yield from _fenced(world, who, engine)
+def look(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """List the directories: is there one of a higher generation?"""
+    if protection.checks_higher and any(other > engine.generation for other in system.state_directories):
+        yield from _fenced(system, who, engine)
     else:
-        chain = () if protection.reads_last else _latest(world)
-        yield _moved(world, who, engine._replace(at="clear", chain=chain))
+        chain = () if protection.reads_last else _latest(system)
+        yield _replace_engine(system, who, engine._replace(at="clear", chain=chain))
 
 
-def clear(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Remove a lower one's drafts, one directory at a time."""
-    lower = [other for other in world.state_drafts if other < engine.generation]
+def clear(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Remove the directories of lower generations, one at a time."""
+    lower = [other for other in system.state_directories if other < engine.generation]
     if lower:
-        yield _moved(world._replace(state_drafts=world.state_drafts - {min(lower)}), who, engine)
+        yield _replace_engine(
+            system._replace(state_directories=system.state_directories - {min(lower)}), who, engine
+        )
     else:
-        yield _moved(world, who, engine._replace(at="read"))
+        yield _replace_engine(system, who, engine._replace(at="read"))
 
 
-def read(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Only now find out where the state stands."""
-    chain = _latest(world) if protection.reads_last else engine.chain
-    yield _moved(world, who, _next(world, engine._replace(chain=chain)))
+def read(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Read the state only now, after lower generations are fenced."""
+    chain = _latest(system) if protection.reads_last else engine.chain
+    yield _replace_engine(system, who, _next(system, engine._replace(chain=chain)))
 
 
-def _latest(world: World) -> tuple[int, ...]:
-    return next((chain for chain in reversed(world.manifests) if chain is not None), ())
+def _latest(system: System) -> tuple[int, ...]:
+    return next((chain for chain in reversed(system.manifests) if chain is not None), ())
 
 
-def _next(world: World, engine: Engine) -> Engine:
-    if len(engine.chain) == len(world.records):
-        if [epoch for epoch, _ in world.met] != list(range(len(world.records))):
-            raise Broken("an engine has come to the end, and the sink's reader has not met every epoch")
+def _next(system: System, engine: Engine) -> Engine:
+    if len(engine.chain) == len(system.records):
+        if [epoch for epoch, _ in system.delivered] != list(range(len(system.records))):
+            raise Violation("an engine has finished, and the sink's reader has not seen every epoch")
         return engine._replace(at="done", content=0)
     return engine._replace(at="record", content=0)
 
@@ -202,137 +206,146 @@ def _next(world: World, engine: Engine) -> Engine:
 
 
 def _may_write(
-    world: World, who: int, protection: Protection, drafts: frozenset[int], generation: int
+    system: System, who: int, protection: Protection, directories: frozenset[int], generation: int
 ) -> bool:
-    if protection.lease and world.holder != who:
+    if protection.lease and system.holder != who:
         return False
-    return not protection.generations or generation in drafts
+    return not protection.generations or generation in directories
 
 
-def record(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Look for the epoch's record; write the draft of one if there is none."""
+def record(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Look for the epoch's record; write a temporary one if there is none."""
     epoch = len(engine.chain)
-    if world.records[epoch]:
-        then = "look ahead" if protection.every > 1 and protection.looks_ahead else "take sink"
-        yield _moved(world, who, engine._replace(at=then, content=world.records[epoch]))
-    elif _may_write(world, who, protection, world.state_drafts, engine.generation):
-        yield _moved(world, who, engine._replace(at="link record"))
+    if system.records[epoch]:
+        then = "look ahead" if protection.every > 1 and protection.skips_delivered else "take sink"
+        yield _replace_engine(system, who, engine._replace(at=then, content=system.records[epoch]))
+    elif _may_write(system, who, protection, system.state_directories, engine.generation):
+        yield _replace_engine(system, who, engine._replace(at="link record"))
     else:
-        yield _moved(world, who, Engine())
+        yield _replace_engine(system, who, Engine())
 
 
-def link_record(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    if protection.generations and engine.generation not in world.state_drafts:
-        yield from _fenced(world, who, engine)
+def link_record(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    if protection.generations and engine.generation not in system.state_directories:
+        yield from _fenced(system, who, engine)
         return
     epoch = len(engine.chain)
-    content = world.records[epoch]
+    content = system.records[epoch]
     if not content or not protection.exclusive:
-        content = engine.generation  # what it says differs with who says it
-        if world.records_ever[epoch] not in (0, content):
-            raise Broken(f"epoch {epoch} has two contents")
-        world = world._replace(
-            records=_put(world.records, epoch, content), records_ever=_put(world.records_ever, epoch, content)
+        content = engine.generation  # each generation would record another content
+        if system.records_ever[epoch] not in (0, content):
+            raise Violation(f"epoch {epoch} has two contents")
+        system = system._replace(
+            records=_put(system.records, epoch, content),
+            records_ever=_put(system.records_ever, epoch, content),
         )
-    yield _moved(world, who, engine._replace(at="take sink", content=content))
+    yield _replace_engine(system, who, engine._replace(at="take sink", content=content))
 
 
-def look_ahead(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Whoever recorded the next epoch had delivered this one."""
+def look_ahead(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Skip delivery if the next epoch is recorded: whoever recorded it had delivered this one."""
     after = len(engine.chain) + 1
-    told = after < len(world.records) and world.records[after]
-    yield _moved(world, who, engine._replace(at="commit" if told else "take sink"))
+    is_delivered = after < len(system.records) and system.records[after]
+    yield _replace_engine(system, who, engine._replace(at="commit" if is_delivered else "take sink"))
 
 
-def take_sink(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
+def take_sink(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
     """As `claim`, for the sink, before the first write to it."""
     if engine.holds_sink or not protection.generations:
-        yield _moved(world, who, engine._replace(at="deliver"))
+        yield _replace_engine(system, who, engine._replace(at="deliver"))
     else:
-        drafts = world.sink_drafts | {engine.generation}
-        yield _moved(
-            world._replace(sink_drafts=drafts), who, engine._replace(at="look at sink", holds_sink=True)
+        directories = system.sink_directories | {engine.generation}
+        yield _replace_engine(
+            system._replace(sink_directories=directories),
+            who,
+            engine._replace(at="look at sink", holds_sink=True),
         )
 
 
-def look_at_sink(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    if any(other > engine.generation for other in world.sink_drafts):
-        yield from _fenced(world, who, engine)
+def look_at_sink(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    if any(other > engine.generation for other in system.sink_directories):
+        yield from _fenced(system, who, engine)
     else:
-        yield _moved(world, who, engine._replace(at="clear sink"))
+        yield _replace_engine(system, who, engine._replace(at="clear sink"))
 
 
-def clear_sink(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    lower = [other for other in world.sink_drafts if other < engine.generation]
+def clear_sink(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    lower = [other for other in system.sink_directories if other < engine.generation]
     if lower:
-        yield _moved(world._replace(sink_drafts=world.sink_drafts - {min(lower)}), who, engine)
+        yield _replace_engine(
+            system._replace(sink_directories=system.sink_directories - {min(lower)}), who, engine
+        )
     else:
-        yield _moved(world, who, engine._replace(at="deliver"))
+        yield _replace_engine(system, who, engine._replace(at="deliver"))
 
 
-def deliver(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Look whether the sink holds the epoch; write the draft of its file if not."""
-    if len(engine.chain) in world.files:
-        yield _moved(world, who, engine._replace(at="commit"))
-    elif _may_write(world, who, protection, world.sink_drafts, engine.generation):
-        yield _moved(world, who, engine._replace(at="link file"))
+def deliver(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Look for the epoch's file in the sink; write a temporary one if there is none."""
+    if len(engine.chain) in system.files:
+        yield _replace_engine(system, who, engine._replace(at="commit"))
+    elif _may_write(system, who, protection, system.sink_directories, engine.generation):
+        yield _replace_engine(system, who, engine._replace(at="link file"))
     else:
-        yield _moved(world, who, Engine())
+        yield _replace_engine(system, who, Engine())
 
 
-def link_file(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    if protection.generations and engine.generation not in world.sink_drafts:
-        yield from _fenced(world, who, engine)
+def link_file(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    if protection.generations and engine.generation not in system.sink_directories:
+        yield from _fenced(system, who, engine)
         return
     epoch = len(engine.chain)
-    if epoch not in world.files or not protection.exclusive:
-        if epoch != len(world.met):
-            raise Broken(f"the sink's reader meets epoch {epoch} after {len(world.met)} epochs")
-        if engine.content != world.records_ever[epoch]:
-            raise Broken(f"the sink's reader meets another content of epoch {epoch}")
-        world = world._replace(files=world.files | {epoch}, met=(*world.met, (epoch, engine.content)))
-    yield _moved(world, who, engine._replace(at="commit"))
+    if epoch not in system.files or not protection.exclusive:
+        if epoch != len(system.delivered):
+            raise Violation(f"the sink's reader sees epoch {epoch} after {len(system.delivered)} epochs")
+        if engine.content != system.records_ever[epoch]:
+            raise Violation(f"the sink's reader sees another content of epoch {epoch}")
+        system = system._replace(
+            files=system.files | {epoch}, delivered=(*system.delivered, (epoch, engine.content))
+        )
+    yield _replace_engine(system, who, engine._replace(at="commit"))
 
 
-def commit(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Write the manifest's draft; or keep the state in memory, between two manifests."""
+def commit(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
+    """Write a temporary manifest; or keep the state in memory, between two manifests."""
     done = len(engine.chain) + 1
-    if done % protection.every and done < len(world.records):
-        yield _moved(world, who, _next(world, engine._replace(chain=(*engine.chain, engine.content))))
-    elif _may_write(world, who, protection, world.state_drafts, engine.generation):
-        yield _moved(world, who, engine._replace(at="link manifest"))
+    if done % protection.every and done < len(system.records):
+        yield _replace_engine(
+            system, who, _next(system, engine._replace(chain=(*engine.chain, engine.content)))
+        )
+    elif _may_write(system, who, protection, system.state_directories, engine.generation):
+        yield _replace_engine(system, who, engine._replace(at="link manifest"))
     else:
-        yield _moved(world, who, Engine())
+        yield _replace_engine(system, who, Engine())
 
 
-def link_manifest(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
+def link_manifest(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
     epoch, chain = len(engine.chain), (*engine.chain, engine.content)
-    if protection.generations and engine.generation not in world.state_drafts:
-        yield from _fenced(world, who, engine)
-    elif world.manifests[epoch] is not None and protection.exclusive:
-        yield _moved(world, who, Engine())  # EPOCH_COMMITTED_TWICE
+    if protection.generations and engine.generation not in system.state_directories:
+        yield from _fenced(system, who, engine)
+    elif system.manifests[epoch] is not None and protection.exclusive:
+        yield _replace_engine(system, who, Engine())  # EPOCH_COMMITTED_TWICE
     else:
-        if epoch < world.manifests_ever:
-            raise Broken(f"epoch {epoch} has two manifests")
-        if chain != world.records_ever[: epoch + 1]:
-            raise Broken(f"the manifest of epoch {epoch} does not follow from the records")
-        if epoch >= len(world.met):
-            raise Broken(f"epoch {epoch} has a manifest, and the sink has never had it")
-        world = world._replace(manifests=_put(world.manifests, epoch, chain), manifests_ever=epoch + 1)
-        yield _moved(world, who, engine._replace(at="recycle", chain=chain, content=0))
+        if epoch < system.manifests_ever:
+            raise Violation(f"epoch {epoch} has two manifests")
+        if chain != system.records_ever[: epoch + 1]:
+            raise Violation(f"the manifest of epoch {epoch} does not follow from the records")
+        if epoch >= len(system.delivered):
+            raise Violation(f"epoch {epoch} has a manifest, and was never delivered")
+        system = system._replace(manifests=_put(system.manifests, epoch, chain), manifests_ever=epoch + 1)
+        yield _replace_engine(system, who, engine._replace(at="remove old state", chain=chain, content=0))
 
 
-def recycle(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
+def remove_old_state(system: System, who: int, engine: Engine, protection: Protection) -> Iterator[System]:
     """Remove an old manifest and its record, one name at a time; the newest manifest and its record stay."""
     newest = len(engine.chain) - 1
     for epoch in range(newest):
-        if world.manifests[epoch] is not None:
-            yield _moved(world._replace(manifests=_put(world.manifests, epoch, None)), who, engine)
+        if system.manifests[epoch] is not None:
+            yield _replace_engine(system._replace(manifests=_put(system.manifests, epoch, None)), who, engine)
             return
-        if world.records[epoch]:
-            yield _moved(world._replace(records=_put(world.records, epoch, 0)), who, engine)
+        if system.records[epoch]:
+            yield _replace_engine(system._replace(records=_put(system.records, epoch, 0)), who, engine)
             return
-    yield _moved(world, who, _next(world, engine))
+    yield _replace_engine(system, who, _next(system, engine))
 
 
 def _put(values: tuple, at: int, value: object) -> tuple:  # type: ignore[type-arg]
@@ -343,6 +356,6 @@ STEPS = {
     step.__name__.replace("_", " "): step
     for step in (
         claim, look, clear, read, record, link_record, look_ahead, take_sink, look_at_sink, clear_sink,
-        deliver, link_file, commit, link_manifest, recycle,
+        deliver, link_file, commit, link_manifest, remove_old_state,
     )
 }  # fmt: skip

@@ -25,7 +25,7 @@ UNIT = "golden"
 
 
 def build(out: Path) -> ps.App:
-    """Paths and counts, to files and to a table; some lines are broken and some late."""
+    """Paths and counts, to files and to a table; some lines are undecodable and some events late."""
     source = ListLog(golden.lines(count=150))
     events = ps.stream("events", source, golden.decoder(), time="time", lateness=golden.LATENESS)
     counts = events.key_by("page").window("10s").count("visits")
@@ -38,8 +38,8 @@ def build(out: Path) -> ps.App:
 
 
 @dataclass(frozen=True)
-class Blind:
-    """A fence that never looks: an engine whose clock stands still believes in its lease for ever."""
+class UncheckedFence:
+    """A fence that checks nothing: an engine whose clock stands still believes that it holds its lease."""
 
     generation: int
 
@@ -47,8 +47,8 @@ class Blind:
         pass
 
 
-def leading(folder: Path, session_seconds: float) -> tuple[Store, Session, Lease]:
-    """A lease on the state below a folder."""
+def acquire_lease(folder: Path, session_seconds: float) -> tuple[Store, Session, Lease]:
+    """Acquire the lease on the state below a folder."""
     store = open_store(str(folder / "coordination"))
     session = store.start_session(session_seconds)
     directory = StateDirectory(folder / "state")
@@ -60,7 +60,7 @@ def leading(folder: Path, session_seconds: float) -> tuple[Store, Session, Lease
 
 
 def settings(folder: Path) -> Settings:
-    """For an engine on Spark that cuts epochs as the others do."""
+    """Return settings of an engine on Spark with epochs of the same size as without Spark."""
     return Settings(
         state=folder / "state",
         master="local[2]",
@@ -72,13 +72,13 @@ def settings(folder: Path) -> Settings:
     )
 
 
-def main(place: str, how: str) -> int:
-    folder = Path(place)
-    # who never looks at its lease need not have it for long
-    _, session, lease = leading(folder, 1.0 if how == "blind" else 3.0)
-    fence: Fence = lease if how == "looking" else Blind(lease.generation)
+def main(folder_path: str, kind: str) -> int:
+    folder = Path(folder_path)
+    # an engine that never checks its lease need not hold it for long
+    _, session, lease = acquire_lease(folder, 1.0 if kind == "unchecked" else 3.0)
+    fence: Fence = lease if kind == "checked" else UncheckedFence(lease.generation)
     try:
-        if how == "spark":
+        if kind == "spark":
             Engine(build(folder / "out"), settings(folder), fence=fence).run()
         else:
             run_inline(build(folder / "out"), folder / "state", epoch_units=UNITS, fence=fence)

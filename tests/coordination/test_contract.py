@@ -1,4 +1,4 @@
-"""Every coordination store keeps the contract."""
+"""Every coordination store fulfils the contract."""
 
 from __future__ import annotations
 

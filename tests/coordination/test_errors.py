@@ -1,4 +1,4 @@
-"""Errors of coordination stores: a package that is not there, a record that is damaged."""
+"""Errors of coordination stores: a missing package, a damaged record."""
 
 from __future__ import annotations
 

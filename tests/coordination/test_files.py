@@ -1,4 +1,4 @@
-"""What the store on files must withstand beyond the contract: pauses between any two of its steps, and its disk."""
+"""The store on files under what the contract does not cover: writers paused at any step, and failures of its disk."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def store(tmp_path: Path) -> FileStore:
 
 
 @pytest.mark.parametrize("changes", [1, 3, 40])
-def test_a_writer_paused_before_its_change_does_not_bring_an_old_version_back(
+def test_a_writer_paused_before_its_change_does_not_restore_an_old_version(
     store: FileStore, monkeypatch: pytest.MonkeyPatch, changes: int
 ) -> None:
-    """Also when the name it wants has been taken and removed since."""
+    """Not even if the file name of its version was used and removed in the meantime."""
     first = store.create("a", b"0")
     assert first is not None
-    real = os.link
+    link = os.link
 
     def pause(*arguments: Any) -> None:
         monkeypatch.undo()
@@ -38,7 +38,7 @@ def test_a_writer_paused_before_its_change_does_not_bring_an_old_version_back(
         for number in range(changes):
             version = store.replace("a", b"%d" % (number + 1), version) or 0
             assert version
-        real(*arguments)
+        link(*arguments)
 
     monkeypatch.setattr(os, "link", pause)
     assert store.replace("a", b"late", first) is None
@@ -47,7 +47,7 @@ def test_a_writer_paused_before_its_change_does_not_bring_an_old_version_back(
     assert found.value == b"%d" % changes
 
 
-def test_old_versions_and_what_killed_writers_left_are_removed(store: FileStore) -> None:
+def test_old_versions_and_temporary_files_of_killed_writers_are_removed(store: FileStore) -> None:
     version = store.create("a", b"")
     folder = store.directory / "records" / "a"
     (folder / ".draft-of-one-who-was-killed").write_bytes(b"half")
@@ -60,21 +60,21 @@ def test_old_versions_and_what_killed_writers_left_are_removed(store: FileStore)
 def test_a_session_ends_for_its_holder_before_it_ends_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turned = ManualClock()
+    clock = ManualClock()
     for module in (contract, files):
-        monkeypatch.setattr(module, "clock", turned)
+        monkeypatch.setattr(module, "clock", clock)
     store = FileStore(tmp_path)
-    session = files.FileSession(store, 1000.0)  # its own signs of life come far too late for this test
+    session = files.FileSession(store, 1000.0)  # its own heartbeats come too late for this test
     assert store.is_alive(session.id)
-    turned.turn(1000.0 * HOLDER_SHARE - 1)
+    clock.turn(1000.0 * HOLDER_SHARE - 1)
     assert session.is_held()
-    turned.turn(2)
+    clock.turn(2)
     assert not session.is_held()
     assert store.is_alive(session.id)
-    turned.turn(1000.0)
+    clock.turn(1000.0)
     assert not store.is_alive(session.id)
-    turned.turn(-3000.0)
-    assert not session.is_held()  # what is over stays over
+    clock.turn(-3000.0)
+    assert not session.is_held()  # a session that has ended stays ended
     assert not session._send_heartbeat()
     session.close()
 
@@ -82,38 +82,39 @@ def test_a_session_ends_for_its_holder_before_it_ends_for_others(
 def test_a_heartbeat_after_the_end_revives_no_session(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     session = store.start_session(0.3)
-    os.unlink(tmp_path / "sessions" / session.id)  # as an observer does that saw it stand still
+    os.unlink(tmp_path / "sessions" / session.id)  # as an observer does that saw no heartbeat
     assert session.ended.wait(60)
     assert not session.is_held()
     assert not store.is_alive(session.id)
     session.close()
 
 
+@pytest.mark.slow
 def test_a_holder_continues_without_the_store_until_its_lease_ends(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "store")
     session = store.start_session(5.0)
     lease = acquire(store, "office", session)
     assert lease is not None
-    shutil.move(tmp_path / "store", tmp_path / "away")
+    shutil.move(tmp_path / "store", tmp_path / "moved")
     (tmp_path / "store").write_text("not a directory")
     lease.check()
     assert session.ended.wait(60)
     with pytest.raises(ExternalError) as lost:
         lease.check()
     assert lost.value.condition == "LEASE_LOST"
-    with pytest.raises(ExternalError) as away:
+    with pytest.raises(ExternalError) as unavailable:
         store.get("office")
-    assert away.value.condition == "STORE_UNAVAILABLE"
+    assert unavailable.value.condition == "STORE_UNAVAILABLE"
     session.close()
 
 
-def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
-    """A file system unmounted for a moment: no session ends, and no second store is begun in its place."""
+def test_an_unavailable_store_is_not_an_empty_one(tmp_path: Path) -> None:
+    """While a file system is unmounted no session ends, and no second store is created at its path."""
     store = FileStore(tmp_path / "store")
     session = store.start_session(30.0)
     lease = acquire(store, "office", session)
     assert lease is not None
-    os.rename(tmp_path / "store", tmp_path / "away")
+    os.rename(tmp_path / "store", tmp_path / "moved")
     for attempt in (
         lambda: store.get("office"),
         lambda: store.create("office", b""),
@@ -122,17 +123,17 @@ def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
         lambda: store.start_session(30.0),
         lambda: session.join("group", "name", b""),
     ):
-        with pytest.raises(ExternalError) as away:
+        with pytest.raises(ExternalError) as unavailable:
             attempt()
-        assert away.value.condition == "STORE_UNAVAILABLE"
+        assert unavailable.value.condition == "STORE_UNAVAILABLE"
     assert not (tmp_path / "store").exists()
-    os.rename(tmp_path / "away", tmp_path / "store")
+    os.rename(tmp_path / "moved", tmp_path / "store")
     assert session._send_heartbeat()
     lease.check()
     session.close()
 
 
-def test_a_lease_given_away_by_hand_is_noticed(store: FileStore) -> None:
+def test_a_lease_record_that_another_replaced_is_detected(store: FileStore) -> None:
     session, other = store.start_session(5.0), store.start_session(30.0)
     lease = acquire(store, "office", session)
     assert lease is not None
@@ -146,9 +147,9 @@ def test_a_lease_given_away_by_hand_is_noticed(store: FileStore) -> None:
         lease.check()
     assert lost.value.condition == "FENCED"
     session.close()
-    following = acquire(store, "office", other)
-    assert following is not None
-    assert following.generation == 10
+    next_lease = acquire(store, "office", other)
+    assert next_lease is not None
+    assert next_lease.generation == 10
     other.close()
 
 

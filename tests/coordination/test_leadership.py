@@ -1,16 +1,18 @@
-"""From an address to a lease: one leads, the next waits, and whoever is not wanted any more stops waiting."""
+"""Leadership of a unit: one engine leads, the next waits, and one that is no longer needed stops waiting."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
 
+import pytest
+
 from penstock.coordination.files import FileStore
 from penstock.coordination.leadership import lead_unit, leader_lease_path
 from penstock.coordination.lease import read_lease
 
 
-def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Path) -> None:
+def test_one_engine_leads_and_the_next_waits_until_it_has_ended(tmp_path: Path) -> None:
     order, second_waits = [], threading.Event()
 
     def second() -> None:
@@ -31,11 +33,14 @@ def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Pa
     assert read_lease(FileStore(tmp_path), leader_lease_path("unit")).session is None
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_no_longer_needed_stops_waiting(tmp_path: Path) -> None:
     with lead_unit(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
         assert lease is not None
-        asked = iter([True, True, True])
-        with lead_unit(str(tmp_path), "unit", above=lambda: 0, wanted=lambda: next(asked, False)) as other:
+        still_needed = iter([True, True, True])
+        with lead_unit(
+            str(tmp_path), "unit", above=lambda: 0, wanted=lambda: next(still_needed, False)
+        ) as other:
             assert other is None
 
 

@@ -1,4 +1,4 @@
-"""What the store on ZooKeeper must withstand beyond the contract: a server that goes away."""
+"""The store on ZooKeeper under what the contract does not cover: a server that is unavailable for a time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     server.stop()
 
 
-def test_a_lease_outlives_a_short_absence(server: ZooKeeperServer) -> None:
+def test_a_lease_outlasts_a_short_outage(server: ZooKeeperServer) -> None:
     store = open_store(f"zk://{server.hosts}/penstock")
-    session = store.start_session(60.0)  # a busy machine takes its time to start a server
+    session = store.start_session(60.0)  # a busy machine takes long to start a server
     lease = acquire(store, "office", session, seconds=10)
     assert lease is not None
     server.stop()
@@ -44,12 +44,12 @@ def test_a_lease_outlives_a_short_absence(server: ZooKeeperServer) -> None:
     store.close()
 
 
-def test_a_lease_ends_in_a_long_absence(server: ZooKeeperServer) -> None:
+def test_a_lease_ends_in_a_long_outage(server: ZooKeeperServer) -> None:
     store = open_store(f"zk://{server.hosts}/penstock")
     session = store.start_session(8.0)
     lease = acquire(store, "office", session, seconds=30)
     assert lease is not None
-    os.kill(server.pid, signal.SIGSTOP)  # answers nobody
+    os.kill(server.pid, signal.SIGSTOP)  # it does not respond
     try:
         lease.check()
         assert session.ended.wait(60)
@@ -60,21 +60,21 @@ def test_a_lease_ends_in_a_long_absence(server: ZooKeeperServer) -> None:
         os.kill(server.pid, signal.SIGCONT)
     session.close()
     again = store.start_session(8.0)
-    following = acquire(store, "office", again, seconds=60)
-    assert following is not None
-    assert following.generation == lease.generation + 1
+    next_lease = acquire(store, "office", again, seconds=60)
+    assert next_lease is not None
+    assert next_lease.generation == lease.generation + 1
     again.close()
     store.close()
 
 
 def test_a_missing_server_is_reported() -> None:
-    with pytest.raises(ExternalError) as away:
+    with pytest.raises(ExternalError) as unavailable:
         ZooKeeperStore("127.0.0.1:1/penstock", answer_seconds=0.5)
-    assert away.value.condition == "STORE_UNAVAILABLE"
-    assert away.value.retry
+    assert unavailable.value.condition == "STORE_UNAVAILABLE"
+    assert unavailable.value.retry
 
 
-def test_a_server_that_is_away_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_server_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ExternalError, match="STORE_UNAVAILABLE"):
         ZooKeeperStore("127.0.0.1:1", answer_seconds=1.0)
     assert [record for record in caplog.records if record.name.startswith("kazoo")] == []

@@ -14,7 +14,7 @@ from tests.dashboard import kit
 
 TOKEN = "onlyforthistest0123456789"
 WEBSOCKET = "/ui/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,7 @@ def cookie(served: kit.Served) -> dict[str, str]:
     return {"cookie": header.split(";")[0]}
 
 
+@pytest.mark.slow
 def test_a_request_without_a_cookie_is_redirected_to_the_login(served: kit.Served) -> None:
     for path in ("/ui/", "/ui/jobs/pages", "/ui/nowhere"):
         response = httpx.get(served.url + path)

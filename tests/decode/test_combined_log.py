@@ -191,6 +191,7 @@ usual_line = st.integers(0, 99).map(lambda i: LINE.replace(b"u7", b"u%d" % i))
 log_lines = st.lists(st.one_of(usual_line, log_line(), st.lists(nasty, max_size=5).map(splice)), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(log_lines)
 def test_agrees_with_a_plain_parser_on_every_line(lines: list[bytes]) -> None:
@@ -204,6 +205,7 @@ def _in_range(read: dict[str, object]) -> bool:
     return read["status"] is None or abs(int(str(read["status"]))) < 2**31
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(log_lines, st.data())
 def test_where_the_chunk_is_cut_changes_nothing(lines: list[bytes], data: st.DataObject) -> None:

@@ -54,6 +54,7 @@ def _has_stray_quote(text: str, fields: list[str]) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(line, max_size=8))
 def test_agrees_with_the_csv_module(lines: list[str]) -> None:

@@ -60,6 +60,7 @@ def test_the_nasa_logs(day: str) -> None:
     assert decoded.good["time"].dt.year().unique().to_list() == [1995]
 
 
+@pytest.mark.slow
 def test_shop_invoices() -> None:
     columns: Columns = {
         "InvoiceNo": pl.String,

@@ -9,11 +9,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 import penstock as ps
 from penstock.demos.calls import build
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
 from tests.demos.kit import assert_same_rows, run_three_ways
+
+pytestmark = pytest.mark.slow
 
 S = 1_000_000
 

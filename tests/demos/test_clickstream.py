@@ -7,9 +7,13 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from penstock.demos.clickstream import build
 from penstock.testing import ListLog
 from tests.demos.kit import Row, assert_same_rows, run_three_ways
+
+pytestmark = pytest.mark.slow
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

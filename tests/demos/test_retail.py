@@ -18,6 +18,8 @@ from penstock.testing import ListLog
 from penstock.testing.inline import InlineEngine
 from tests.demos.kit import Row, assert_same_rows, data, killed_at, run_three_ways
 
+pytestmark = pytest.mark.slow
+
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

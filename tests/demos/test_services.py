@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.demos import cards, sla
 from penstock.testing import ListLog
 from tests.demos.kit import Row, assert_same_rows, run_three_ways
@@ -37,6 +39,7 @@ def service_events() -> list[Row]:
     return sorted(found, key=lambda step: step["time"])
 
 
+@pytest.mark.slow
 def test_requests_served_in_time_three_ways(tmp_path: Path) -> None:
     events = service_events()
     halves = {"p0": lines(events[::2]), "p1": lines(events[1::2])}

@@ -9,9 +9,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pytest
+
 from penstock.demos.smartgrid import build
 from penstock.testing import ListLog
 from tests.demos.kit import Row, assert_same_rows, run_three_ways
+
+pytestmark = pytest.mark.slow
 
 BEGIN = int(datetime(2026, 3, 1, 22, tzinfo=UTC).timestamp())
 Plug = tuple[int, int, int]

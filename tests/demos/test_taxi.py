@@ -15,6 +15,8 @@ from penstock.demos.taxi import build
 from penstock.testing import ListLog
 from tests.demos.kit import data, run_three_ways
 
+pytestmark = pytest.mark.slow
+
 FORMAT = "%Y-%m-%d %H:%M:%S"
 BEGIN = datetime(2013, 1, 1)
 

@@ -16,6 +16,8 @@ from penstock.demos import hibench, sentiment, wordcount
 from penstock.testing import ListLog
 from tests.demos.kit import assert_same_rows, data, run_three_ways
 
+pytestmark = pytest.mark.slow
+
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,6 +58,7 @@ def expected_counts(
     return counts, top
 
 
+@pytest.mark.slow
 def test_word_counts_match_plain_python_three_ways(tmp_path: Path) -> None:
     draw = random.Random(2)
     texts = [
@@ -68,6 +71,7 @@ def test_word_counts_match_plain_python_three_ways(tmp_path: Path) -> None:
     assert_same_rows(rows["top"], top)
 
 
+@pytest.mark.slow
 @pytest.mark.may_skip("the real data")
 def test_the_words_of_a_book(tmp_path: Path) -> None:
     text = gzip.decompress(data("moby_dick.txt.gz").read_bytes()).decode()

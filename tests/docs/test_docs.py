@@ -64,6 +64,7 @@ def test_a_python_block_runs(name: str, text: str, tmp_path: Path, monkeypatch: 
     assert emitted == {output.name for output in shown.outputs}
 
 
+@pytest.mark.slow
 def test_every_command_shown_exists() -> None:
     shown = {
         match.split()[0] for _, text in blocks("sh") for match in re.findall(r"^\./run (\S+.*)$", text, re.M)

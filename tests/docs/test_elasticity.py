@@ -33,6 +33,7 @@ def test_every_outcome_is_explained() -> None:
     assert re.findall(r"^\| ([\w ]+) \| .+ \|$", table, re.M) == [str(one) for one in Outcome]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: Path(command[-1]).stem)
 def test_each_picture_is_what_its_command_draws(command: list[str], tmp_path: Path) -> None:
     committed = (ROOT / command[-1]).read_text()

@@ -11,6 +11,8 @@ import pytest
 from penstock.catalogue.program import Program
 from penstock.testing.serving import serving
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "client.ipynb"
 
 

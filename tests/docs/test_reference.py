@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -80,17 +84,94 @@ SIGNED = [
 def test_arguments_are_those_of_the_code(heading: str, name: str, arguments: str) -> None:
     if name in ("ps.col", "ps.lit"):
         return  # Polars' own
+    check_arguments(find_object(heading, name), arguments)
+
+
+def check_arguments(actual_object: Any, arguments: str) -> None:
+    """Compare the arguments on the page with those of an object."""
     shown = ast.parse(f"def f({arguments}): ...").body[0]
     assert isinstance(shown, ast.FunctionDef)
     names: dict[str, Any] = {}
     exec(compile(ast.Module([shown], []), "shown", "exec"), names)
     documented = inspect.signature(names["f"]).parameters
-    actual = dict(inspect.signature(find_object(heading, name)).parameters)
+    actual = dict(inspect.signature(actual_object).parameters)
     actual.pop("self", None)
     assert [(p.name, p.kind) for p in documented.values()] == [(p.name, p.kind) for p in actual.values()]
     for parameter in documented.values():
         if parameter.default is not ...:  # explained in words
             assert parameter.default == actual[parameter.name].default, parameter.name
+
+
+def spans() -> list[str]:
+    """Return all code within lines of text, without string literals."""
+    text = re.sub(r"```.*?```", "", PAGE, flags=re.S)
+    return [re.sub(r"\"[^\"]*\"", "''", code) for code in re.findall(r"`([^`]+)`", text)]
+
+
+def dotted_names() -> list[str]:
+    """Return every name with a dot, and every name of a class; not placeholders and conditions, which are capitals."""
+    found = {
+        name for code in spans() for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", code)
+    }
+    return sorted(name for name in found if "." in name or (name[0].isupper() and not name.isupper()))
+
+
+def find_module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
+#: the modules that the page names
+MODULES = [found for name in dotted_names() if name.startswith("penstock.") and (found := find_module(name))]
+
+
+def resolve(name: str) -> Any:
+    """Return what a name on the page stands for; raise `AttributeError` if there is no such thing."""
+    if (module := find_module(name) if name.startswith("penstock.") else None) is not None:
+        return module
+    head, _, rest = name.partition(".")
+    if head == "penstock":
+        above, _, last = name.rpartition(".")
+        return getattr(find_module(above), last)
+    if head in (places := {**CLASSES, **NAMES, "pl": pl}):
+        found = places[head]
+    else:
+        homes = [home for home in (*MODULES, ps, testing, builtins) if head in vars(home)]
+        if not homes:
+            raise AttributeError(f"no module that the page names has {head}")
+        found = getattr(homes[0], head)
+    return reduce(getattr, rest.split(".") if rest else [], found)
+
+
+@pytest.mark.parametrize("name", dotted_names())
+def test_every_name_on_the_page_exists(name: str) -> None:
+    resolve(name)
+
+
+def test_a_name_that_is_gone_would_be_found() -> None:
+    for gone in ("Jobs.submit", "Program.tell", "Closing", "ps.told", "penstock.logs.Gone", "penstock.gone"):
+        with pytest.raises(AttributeError):
+            resolve(gone)
+
+
+def _defines(module: ModuleType, name: str) -> bool:
+    return getattr(vars(module).get(name), "__module__", None) == module.__name__
+
+
+CALLS = [
+    (name, arguments)
+    for code in spans()
+    if "..." not in code
+    for name, arguments in re.findall(r"^((?:[A-Z]\w*\.)?[a-z]\w+)\(([^()]*)\)$", code)
+    if "." in name or any(_defines(module, name) for module in MODULES)
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), CALLS)
+def test_arguments_within_the_text_are_those_of_the_code(name: str, arguments: str) -> None:
+    check_arguments(inspect.unwrap(resolve(name)), arguments)
 
 
 def test_every_public_name_is_explained() -> None:

@@ -10,14 +10,16 @@ import pytest
 
 import penstock as ps
 from penstock.query.explain import explain_app
-from penstock.sql.alter import replace_clauses
 from penstock.sql.connectors import build_sinks, build_stream
 from penstock.sql.parse import parse
+from penstock.sql.replace_clauses import replace_clauses
 from penstock.sql.select import plan_select
 from penstock.sql.statements import AlterJob, CreateJob, CreateStream, Explain, Select, Statement
 from penstock.testing import ListSink, run_inline
 from tests.docs.test_docs import LINE, ROOT
 from tests.sql.harness import Names
+
+pytestmark = pytest.mark.slow
 
 BLOCKS = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.S)
 

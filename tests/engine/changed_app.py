@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.epoch.runner import EpochReport
 from penstock.errors import PenstockError
+from penstock.query.logical import App
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
@@ -49,19 +50,20 @@ class ChangedApp:
         top: int | None = None,
         **options: Any,
     ) -> list[EpochReport]:
-        rows = stream(self.log).key_by("user")
-        totals = rows.window(window).aggregate(ps.sum_("n", "total"), ps.count())
-        outputs = {"totals": totals if top is None else totals.top(top, by="total", changes_only=True)}
-        if gap is not None:
-            outputs["sessions"] = rows.session(gap).aggregate(ps.count())
-        sinks = {output: ListSink() for output in outputs}
-        app = ps.app("app", *(ps.output(output, built, sinks[output]) for output, built in outputs.items()))
-        reports = run_inline(app, self.state, **options)
+        reports = run_inline(self.build(gap, window, top), self.state, **options)
         self.rows = {}
         for report in reports:
             for output, built in report.rows.items():
                 self.rows.setdefault(output, []).extend(built.to_dicts())
         return reports
+
+    def build(self, gap: str | None = "30s", window: str = "1m", top: int | None = None) -> App:
+        rows = stream(self.log).key_by("user")
+        totals = rows.window(window).aggregate(ps.sum_("n", "total"), ps.count())
+        outputs = {"totals": totals if top is None else totals.top(top, by="total", changes_only=True)}
+        if gap is not None:
+            outputs["sessions"] = rows.session(gap).aggregate(ps.count())
+        return ps.app("app", *(ps.output(output, built, ListSink()) for output, built in outputs.items()))
 
     def count_events(self, output: str) -> int:
         """The number of events in an output's rows of the last run."""
@@ -82,15 +84,6 @@ def catch_error(change: Callable[[], object]) -> PenstockError:
 def states_of(state: Path) -> set[str]:
     manifest = StateDirectory(state).manifests.latest()
     return {id_ for id_, group in manifest.collections.items() if any(group.values())}
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> ChangedApp:
-    """An app that has read 50 events into windows of a minute; `finish` adds the rest of the log."""
-    found = ChangedApp(tmp_path / "state", ListLog({"p": lines(50)}, finished=False))
-    found.run()
-    assert found.count_events("totals") == found.count_events("sessions") == 0
-    return found
 
 
 TOTALS, SESSIONS = "1-time-window-aggregate", "2-session-window"

@@ -33,20 +33,26 @@ PLAN = compile_forms(
         ),
     )
 ).plan
-SUB = next(iter(PLAN.stages))
+STAGE = next(iter(PLAN.stages))
 SETTINGS = ElasticSettings(
     window_seconds=4, patience_seconds=8, cool_down_seconds=5, most_executors=4, tolerated_backlog_seconds=5
 )
 
 
 def report(
-    number: int, maps: BucketMaps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
+    number: int, maps: BucketMaps, *, events: int = 1_000, seconds: float = 1.0, stage: str = STAGE
 ) -> EpochReport:
     """The report of an epoch whose work is spread evenly over all buckets."""
-    slices = set(maps.of(sub))
-    by_slice = {s: seconds * maps.of(sub).count(s) / BUCKETS for s in slices}
+    slices = set(maps.of(stage))
+    by_slice = {s: seconds * maps.of(stage).count(s) / BUCKETS for s in slices}
     work = StageWork(
-        seconds, events, 100, by_slice, dict.fromkeys(slices, 1), (events // BUCKETS,) * BUCKETS, maps.of(sub)
+        seconds,
+        events,
+        100,
+        by_slice,
+        dict.fromkeys(slices, 1),
+        (events // BUCKETS,) * BUCKETS,
+        maps.of(stage),
     )
     tasks = (TaskWork(SCAN, 0, "1", seconds / 10, seconds / 10, events),)
     return EpochReport(
@@ -61,7 +67,7 @@ def report(
         None,
         0,
         tasks=tasks,
-        work={sub: work},
+        work={stage: work},
         maps=maps,
     )
 
@@ -96,7 +102,7 @@ class Playground:
         self.loop = Elasticity(
             SETTINGS,
             self,
-            MapChanges(self.remap, lambda: self.maps, lambda: self.plan),
+            MapChanges(self.request_map_change, lambda: self.maps, lambda: self.plan),
             self.meter,
             self.warm_up,
             self.tmp,
@@ -122,7 +128,7 @@ class Playground:
         if is_there():
             self.warm.append(location)
 
-    def remap(self, change: moves.MapChange) -> Future[moves.MigrationResult]:
+    def request_map_change(self, change: moves.MapChange) -> Future[moves.MigrationResult]:
         ticket: Future[moves.MigrationResult] = Future()
         self.pending_moves.append((change, ticket))
         if not self.moves_are_slow:

@@ -16,7 +16,7 @@ from penstock.epoch.task import measure_memory
 from penstock.epoch.task_work import list_tasks
 from penstock.scaling.record import Outcome
 from penstock.state.bucket_map import ExecutorLocation, even_maps
-from tests.engine.playground import BUCKETS, SUB, Playground, overload, report
+from tests.engine.playground import BUCKETS, STAGE, Playground, overload, report
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_replacement_gets_the_buckets_of_the_dead_executor_without_a_decision(
     playground.add_worker("7")
     playground.turn(times=3)
     assert playground.owners() == {"1", "7"}
-    assert playground.maps.of(SUB) == before.of(SUB)
+    assert playground.maps.of(STAGE) == before.of(STAGE)
     assert playground.loop.loop.record.entries == ()
     assert playground.loop.loop.deaths[0].by == "7"
 
@@ -121,14 +121,14 @@ def test_a_replacement_gets_the_buckets_of_the_dead_executor_without_a_decision(
 def test_buckets_that_were_moved_meanwhile_do_not_go_back(playground: Playground) -> None:
     playground.add_worker("2")
     playground.turn(times=2)
-    before = playground.maps.of(SUB)
+    before = playground.maps.of(STAGE)
     del playground.workers_["2"]
     playground.turn()
     playground.add_worker("3")
     playground.maps = playground.maps.with_owners(None, {0: 5})  # by somebody else
     playground.turn(times=3)
     assert playground.loop.placement == ("1", "3")
-    assert playground.maps.of(SUB) != before
+    assert playground.maps.of(STAGE) != before
     assert playground.owners() <= {"1", "3"}
 
 
@@ -214,10 +214,10 @@ def test_a_period_without_epochs_still_has_backlog_and_owners() -> None:
         [Worker("1", 1)],
         ["1", "1"],
         1.0,
-        owners={SUB: maps.default},
+        owners={STAGE: maps.default},
         density=2.0,
     )
-    one = found.sub_queries[SUB]
+    one = found.stages[STAGE]
     assert one.backlog_events == 2 * 705
     assert one.input_rate == 2 * 200 / 2, "what a new stream has waiting did not come now"
     assert one.bucket_map.tolist() == list(maps.default)
@@ -252,12 +252,12 @@ def test_the_input_rate_is_what_was_read_plus_the_growth_of_the_backlog() -> Non
         ["1", "2"],
         1.0,
     )
-    one = found.sub_queries[SUB]
+    one = found.stages[STAGE]
     assert one.processing_rate == 2_000
     assert one.input_rate == 3_000
     assert one.backlog_events == 2_500
     assert one.utilisation == pytest.approx(2.0 / (2 * 2))
-    assert found.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
+    assert found.stages[SCAN].busy_seconds == pytest.approx(0.2)
     assert found.fleet.cpu[0] == pytest.approx(0.1)
 
 
@@ -295,9 +295,9 @@ def test_the_fixed_cost_of_an_epoch_is_separated() -> None:
     # half a second an epoch and a millisecond an event, a tenth of it again in the scan
     reports = [report(at, maps, events=n, seconds=0.5 + n / 1_000) for at, n in enumerate([100, 400, 100])]
     found = snapshot(Period(10.0, 4.0, reports, Backlog({}, {"clicks": 0})), [Worker("1", 1)], ["1"], 1.0)
-    assert found.sub_queries[SUB].fixed_seconds == pytest.approx(1.5)
-    assert found.sub_queries[SUB].cost_seconds == pytest.approx(0.001)
-    assert found.sub_queries[SCAN].cost_seconds == pytest.approx(0.0001)
+    assert found.stages[STAGE].fixed_seconds == pytest.approx(1.5)
+    assert found.stages[STAGE].cost_seconds == pytest.approx(0.001)
+    assert found.stages[SCAN].cost_seconds == pytest.approx(0.0001)
 
 
 def test_the_cpu_of_an_executor_without_tasks_is_unknown(playground: Playground) -> None:

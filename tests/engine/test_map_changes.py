@@ -12,7 +12,7 @@ from penstock.epoch.migration_cost import plan_migration
 from penstock.query.physical import maps_by_stage
 from penstock.scaling.measurements import VACANT
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
-from tests.engine.playground import BUCKETS, PLAN, SUB
+from tests.engine.playground import BUCKETS, PLAN, STAGE
 
 
 def locations(placement: list[str]) -> list[ExecutorLocation | None]:
@@ -21,7 +21,7 @@ def locations(placement: list[str]) -> list[ExecutorLocation | None]:
 
 def owners(maps: BucketMaps, placement: list[str]) -> list[str]:
     """The executor of each bucket of the one stage there is."""
-    return [placement[slice_] for slice_ in maps_by_stage(maps, PLAN)[SUB]]
+    return [placement[slice_] for slice_ in maps_by_stage(maps, PLAN)[STAGE]]
 
 
 placements = st.lists(st.sampled_from(["1", "2", "3", "4", VACANT]), min_size=1, max_size=20).filter(
@@ -36,7 +36,7 @@ def situations(draw: st.DrawFn) -> tuple[BucketMaps, list[str]]:
     maps = BucketMaps(tuple(draw(st.lists(slices, min_size=BUCKETS, max_size=BUCKETS))))
     if draw(st.booleans()):
         own = draw(st.lists(slices, min_size=BUCKETS, max_size=BUCKETS))
-        maps = replace(maps, operators={SUB: tuple(own)})
+        maps = replace(maps, operators={STAGE: tuple(own)})
     return maps.with_locations(locations(placement)), placement
 
 

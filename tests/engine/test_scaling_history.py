@@ -13,7 +13,7 @@ from penstock.engine.scaling_history import COSTS, DECISIONS
 from penstock.scaling.cost import Costs
 from penstock.scaling.decisions import Decommission, Move, Provision
 from penstock.scaling.record import Outcome, Record
-from tests.engine.playground import BUCKETS, SETTINGS, SUB, Playground, overload
+from tests.engine.playground import BUCKETS, SETTINGS, STAGE, Playground, overload
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_an_endless_move_is_cancelled_and_the_new_executors_are_released(playgro
     assert playground.loop.loop.record.entries[0].outcome == Outcome.undone
 
 
-# -- slices of those that have gone, and sub-queries to come ---------------------------------------------
+# -- slices of those that have gone, and stages to come ---------------------------------------------
 
 
 def test_slices_are_renumbered_once_most_executors_have_gone(playground: Playground) -> None:
@@ -201,5 +201,5 @@ def test_a_stage_added_after_a_scale_out_starts_on_all_executors(playground: Pla
         str(getattr(playground.maps.location_of(s), "executor", "")) for s in playground.maps.of("new")
     }
     assert executors == set(playground.workers_)
-    assert SUB in playground.maps.operators
+    assert STAGE in playground.maps.operators
     assert len(playground.maps.of("new")) == BUCKETS

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.catalogue.program_of import program_of
+from penstock.engine.role import Assignment, EngineRole
+from penstock.operators.session_windows import SessionWindows
+from penstock.query.logical import App
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import find_problems
+from penstock.state.shared_records import SharedRecords
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
@@ -20,15 +25,12 @@ from tests.engine.changed_app import (
     SESSIONS,
     TOTALS,
     ChangedApp,
-    app,
     catch_error,
     finish,
     lines,
     states_of,
     stream,
 )
-
-__all__ = ["app"]  # a fixture
 
 
 def test_a_manifest_has_the_identity_of_each_state(app: ChangedApp) -> None:
@@ -60,7 +62,7 @@ def test_a_changed_app_is_refused_with_what_would_happen_to_each_state(
     error = catch_error(lambda: app.run(**change))
     assert error.condition == "STATE_OF_ANOTHER_QUERY"
     assert f"kept: {kept}; dropped: {dropped}; starts empty:" in str(error.detail)
-    assert "--drop-state" in str(error.hint)
+    assert f"Run `penstock run FILE --state {app.state} --drop-state` once" in str(error.hint)
     assert states_of(app.state) == {TOTALS, SESSIONS}
     assert StateDirectory(app.state).read_existing_facts() == before
 
@@ -85,7 +87,7 @@ def test_dropped_state_is_recorded_and_the_flag_is_needed_once(app: ChangedApp) 
     assert app.count_events("sessions") == 40
 
 
-def test_runs_of_dropped_state_are_recycled_and_the_directory_is_whole(app: ChangedApp) -> None:
+def test_runs_of_dropped_state_are_removed_and_the_directory_is_whole(app: ChangedApp) -> None:
     dropped = StateDirectory(app.state).manifests.latest().collections[SESSIONS].values()
     runs = {run.name for entries in dropped for run in entries}
     app.log.add("p", *lines(60)[50:])
@@ -93,7 +95,7 @@ def test_runs_of_dropped_state_are_recycled_and_the_directory_is_whole(app: Chan
     state = StateDirectory(app.state)
     assert len(state.manifests.epochs()) == 2
     with state.locked():
-        state.recycle(1)
+        state.remove_old_state(1)
     assert not runs & set(state.list_runs())
     looking = StateDirectory(app.state)
     assert [find_problems(looking, epoch) for epoch in looking.manifests.epochs()] == [[]]
@@ -179,3 +181,30 @@ def test_an_engine_that_was_opened_and_closed_has_changed_nothing(app: ChangedAp
     built = ps.app("app", ps.output("totals", stream(app.log), ListSink()))
     assert catch_error(lambda: run_inline(built, app.state)).condition == "STATE_OF_ANOTHER_QUERY"
     assert (app.state / "penstock.json").stat().st_mtime_ns == before
+
+
+class _Lease:
+    generation = 9
+
+    def check(self) -> None:
+        """It never runs out."""
+
+
+def _start_in_unit(app: App, state: Path) -> None:
+    """Start the first leader of an HA unit on a state directory."""
+    assignment = Assignment("e1", SharedRecords(state / "ha" / "agreed"), state)
+    EngineRole(state, assignment).start(program_of(app, state), _Lease(), 64)
+
+
+@pytest.mark.parametrize("cause", ["STATE_OF_ANOTHER_QUERY", "OPERATOR_STATE_OF_OTHER_VERSION"])
+def test_an_error_of_a_unit_names_no_flag_that_units_do_not_have(
+    app: ChangedApp, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = "40s" if cause == "STATE_OF_ANOTHER_QUERY" else "30s"
+    if cause == "OPERATOR_STATE_OF_OTHER_VERSION":
+        monkeypatch.setattr(SessionWindows, "state_version", 2)
+    error = catch_error(lambda: _start_in_unit(app.build(gap=gap), app.state))
+    assert error.condition == cause
+    assert "--drop-state" not in str(error)
+    assert "An HA unit drops no state: start it with the file and the Penstock that it had" in str(error.hint)
+    assert states_of(app.state) == {TOTALS, SESSIONS}

@@ -12,13 +12,10 @@ from tests.engine.changed_app import (
     SESSIONS,
     TOTALS,
     ChangedApp,
-    app,
     catch_error,
     finish,
     lines,
 )
-
-__all__ = ["app"]  # a fixture
 
 
 @pytest.mark.parametrize("of", [Aggregation, Sum], ids=["operator", "aggregate"])

@@ -47,7 +47,7 @@ def stage(name: str, rows: list[float], speed: float = 100.0) -> Measured:
 
 def measured(*stages: Measured) -> EngineStatus:
     fleet = Fleet(("1",), np.array([2]), np.array([0.25]), np.array([1e9]), ("9",))
-    latest = Snapshot(10.0, PERIOD, fleet, {one.sub_query: one for one in stages}, 0.3, 1.0)
+    latest = Snapshot(10.0, PERIOD, fleet, {one.stage: one for one in stages}, 0.3, 1.0)
     backlog = {"clicks": 77}
     return EngineStatus("e", "local", 1, "/s", 12, backlog, 3, measured=PeriodStatus.of(latest, 0.5))
 

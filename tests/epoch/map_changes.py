@@ -132,7 +132,7 @@ def run_engine(
     try:
         while True:
             while waiting and waiting[0][0] <= engine.next_epoch:
-                ticket = engine.runner.remap(waiting.pop(0)[1](engine.runner.maps))
+                ticket = engine.runner.request_map_change(waiting.pop(0)[1](engine.runner.maps))
                 if tickets is not None:
                     tickets.append(ticket)
             report = engine.step()

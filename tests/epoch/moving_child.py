@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
         ),
         7: MapChange(both.with_locations([second, first])),
     }
-    log = open(folder / "told.jsonl", "a")  # noqa: SIM115 - open until the process dies
+    log = open(folder / "reports.jsonl", "a")  # noqa: SIM115 - open until the process dies
 
     def watch(report: EpochReport) -> None:
         moved = report.migration
@@ -84,7 +84,7 @@ def main(folder: Path) -> None:
         }
         print(json.dumps(line), file=log, flush=True)
         if report.epoch + 1 in changes:
-            engine.remap(changes[report.epoch + 1])
+            engine.request_map_change(changes[report.epoch + 1])
 
     engine.run(watch)
 

@@ -21,7 +21,7 @@ from penstock.logs.contract import Log, Partition
 from penstock.query.compile import compile_app
 from penstock.state.epoch_record import Offset
 from penstock.testing.list_log import ListLog
-from penstock.testing.manual_clock import ManualClock
+from penstock.testing.manual_clock import PassingClock
 
 
 class GrowingLog(ListLog):
@@ -40,14 +40,6 @@ class GrowingLog(ListLog):
             Partition(p.id, self.earliest.get(p.id, 0), p.latest, p.id in self.ended)
             for p in super().partitions(offsets)
         ]
-
-
-class PassingClock(ManualClock):
-    """A clock that advances a little whenever it is read, so that a wait on it ends."""
-
-    def __call__(self) -> float:
-        self.now += 0.02
-        return self.now
 
 
 def new_admission(

@@ -90,6 +90,7 @@ def test_a_migration_counts_what_another_executor_has_to_read() -> None:
     )
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), map_changes.planned_changes(), st.booleans())
 def test_changes_of_maps_at_any_epochs_do_not_change_the_output(
@@ -113,6 +114,7 @@ def test_changes_of_maps_at_any_epochs_do_not_change_the_output(
         )
 
 
+@pytest.mark.slow
 def test_an_epoch_record_has_the_maps_and_a_repeated_epoch_may_use_others(state: Path) -> None:
     history = map_changes.new_history(60)
     undisturbed: dict[str, ListSink] = {}
@@ -143,6 +145,7 @@ def test_an_epoch_record_has_the_maps_and_a_repeated_epoch_may_use_others(state:
     assert rows_of(sinks) == rows_of(undisturbed)
 
 
+@pytest.mark.slow
 def test_slices_without_a_bucket_of_any_operator_have_nothing_to_do(state: Path) -> None:
     undisturbed: dict[str, ListSink] = {}
     sinks: dict[str, ListSink] = {}

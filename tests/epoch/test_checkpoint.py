@@ -1,4 +1,4 @@
-"""Durable manifests every n epochs: the rows are the same wherever the engine dies, and none is emitted twice."""
+"""Durable manifests every n epochs: the rows are the same wherever the engine crashes, and none is emitted twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.three_ways import Rows, rows_below
 from tests import golden_query as golden
-from tests.dying import Death, Died, settings
+from tests.crash import Crash, Crashed, settings
 
 UNITS = 50
 
@@ -55,17 +55,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     return rows
 
 
-def runs_to_end(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> bool:
+def runs_to_end(folder: Path, crash: Crash, every: int, at: tuple[StepName, int]) -> bool:
     """Run until that step; return whether it reached the end instead."""
-    run_until(folder, death, every, at)
-    return death.at is not None
+    run_until(folder, crash, every, at)
+    return crash.at is not None
 
 
-def run_until(folder: Path, death: Death, every: int, at: tuple[StepName, int]) -> list[EpochReport]:
+def run_until(folder: Path, crash: Crash, every: int, at: tuple[StepName, int]) -> list[EpochReport]:
     """Run until that step, or to the end; return the reports of the epochs before it."""
-    death.at = at
+    crash.at = at
     reports: list[EpochReport] = []
-    with contextlib.suppress(Died):
+    with contextlib.suppress(Crashed):
         run_inline(
             build(folder / "out"),
             folder / "state",
@@ -77,13 +77,14 @@ def run_until(folder: Path, death: Death, every: int, at: tuple[StepName, int]) 
     return reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 3, 10])
-def test_the_rows_are_the_same_wherever_it_dies(
-    every: int, undisturbed: Rows, death: Death, tmp_path: Path
+def test_the_rows_are_the_same_wherever_the_engine_crashes(
+    every: int, undisturbed: Rows, crash: Crash, tmp_path: Path
 ) -> None:
     """Killed in every second epoch, at one step after the other."""
     number, steps = 0, itertools.cycle(STEPS[::3] + STEPS[1::3] + STEPS[2::3])
-    while not runs_to_end(tmp_path, death, every, (next(steps), number)):
+    while not runs_to_end(tmp_path, crash, every, (next(steps), number)):
         number += 2
     assert number >= 10
     assert rows_below(tmp_path / "out") == undisturbed
@@ -93,24 +94,26 @@ def test_the_rows_are_the_same_wherever_it_dies(
     assert not any(problem for number in state.manifests.epochs() for problem in find_problems(state, number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [*STEPS[::2], STEPS[-1]])
 def test_after_a_kill_at_any_step_the_engine_recovers_from_the_durable_manifest(
-    step: StepName, undisturbed: Rows, death: Death, tmp_path: Path
+    step: StepName, undisturbed: Rows, crash: Crash, tmp_path: Path
 ) -> None:
-    before = run_until(tmp_path, death, 4, (step, 6))
+    before = run_until(tmp_path, crash, 4, (step, 6))
     assert [report.durable_epoch for report in before] == [-1, -1, -1, 3, 3, 3]
     assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 3
-    after = run_until(tmp_path, death, 4, ("admitted", 9))
+    after = run_until(tmp_path, crash, 4, ("admitted", 9))
     recorded = step not in ("admitted", "planned")
     assert [(report.epoch, report.replayed) for report in after[:3]] == [(4, True), (5, True), (6, recorded)]
     # the record of epoch 6 says that epoch 5 was delivered
     assert [report.delivery_skipped for report in after[:3]] == [True, recorded, False]
-    run_until(tmp_path, death, 1, ("admitted", 1_000))
+    run_until(tmp_path, crash, 1, ("admitted", 1_000))
     assert rows_below(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.slow
 def test_files_that_a_reader_removed_are_not_delivered_again(
-    undisturbed: Rows, death: Death, tmp_path: Path
+    undisturbed: Rows, crash: Crash, tmp_path: Path
 ) -> None:
     """The files are gone when the epochs are repeated: the record of the next epoch says that they were delivered."""
     taken: Counter[str] = Counter()
@@ -124,13 +127,14 @@ def test_files_that_a_reader_removed_are_not_delivered_again(
                 file.unlink()
 
     for number in range(3, 14, 2):
-        run_until(tmp_path, death, 10, ("sliced", number))
+        run_until(tmp_path, crash, 10, ("sliced", number))
         take()
-    run_until(tmp_path, death, 10, ("admitted", 1_000))
+    run_until(tmp_path, crash, 10, ("admitted", 1_000))
     take(whole=True)
     assert taken == Counter(line for lines in undisturbed.values() for line in lines)
 
 
+@pytest.mark.slow
 def test_state_that_is_dropped_before_the_manifest_is_never_written_to_disk(tmp_path: Path) -> None:
     written = {}
     for every in (1, 10):
@@ -140,6 +144,7 @@ def test_state_that_is_dropped_before_the_manifest_is_never_written_to_disk(tmp_
     assert written[10] < written[1] / 2
 
 
+@pytest.mark.slow
 def test_the_growth_of_checkpoints_says_how_much_is_never_written_to_disk(tmp_path: Path) -> None:
     growth = {}
     for every in (1, 10):
@@ -150,10 +155,11 @@ def test_the_growth_of_checkpoints_says_how_much_is_never_written_to_disk(tmp_pa
     assert growth[10] < 0.9 < growth[1] == 1.0
 
 
-def test_records_of_epochs_in_between_are_recycled(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_records_of_epochs_in_between_are_removed(tmp_path: Path) -> None:
     engine = InlineEngine(build(tmp_path / "out"), tmp_path / "state", epoch_units=UNITS, checkpoint_every=3)
     for _ in engine.steps():
-        engine.recycle(2)
+        engine.remove_old_state(2)
     engine.close()
     state = StateDirectory(tmp_path / "state")
     records = sorted(int(path.stem) for path in (state.path / "epochs").glob("*.json"))
@@ -176,7 +182,7 @@ import sys
 from pathlib import Path
 from penstock.engine.engine import Engine
 from penstock.settings import Settings
-from tests.dying import settings
+from tests.crash import settings
 from tests.epoch.test_checkpoint import UNITS, build
 folder = Path(sys.argv[1])
 Engine(build(folder / "out"), settings(folder, UNITS)).run()

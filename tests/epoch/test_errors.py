@@ -43,7 +43,9 @@ def short() -> Iterator[Path]:
 
 def test_an_engine_that_has_not_started_has_no_maps_to_change(state: Path) -> None:
     with pytest.raises(InternalError, match="NOT_RUNNING"):
-        Engine(app(), Settings(state=state, master="inline")).remap(MapChange(BucketMaps((0,) * 64, {}, ())))
+        Engine(app(), Settings(state=state, master="inline")).request_map_change(
+            MapChange(BucketMaps((0,) * 64, {}, ()))
+        )
 
 
 def test_the_number_of_buckets_is_fixed_for_the_life_of_a_state(state: Path) -> None:

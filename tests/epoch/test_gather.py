@@ -49,6 +49,7 @@ def rows(out: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slices", [17, 40, 300])
 def test_many_slices_give_the_results_of_one(
     slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

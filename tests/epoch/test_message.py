@@ -77,7 +77,7 @@ scan_reports = st.builds(
     events=numbers,
     bytes=numbers,
     late=numbers,
-    bad=numbers,
+    dead_letters=numbers,
     oldest=st.none() | numbers,
     newest=st.none() | numbers,
 )
@@ -113,6 +113,7 @@ slice_reports = st.builds(
 times = st.builds(Times, st.dictionaries(names, st.dictionaries(names, numbers, max_size=3), max_size=3))
 
 
+@pytest.mark.slow
 @given(scan_reports | slice_reports | times)
 def test_reports_of_tasks_arrive_as_they_were_sent(sent: Message) -> None:
     data = sent.to_bytes()

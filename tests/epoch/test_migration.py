@@ -96,6 +96,7 @@ class Reads:
         return sum(size for thread, size in self.seen if not thread.startswith("penstock-warm-up"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["immediate", "warm", None])
 def test_migrations_under_load_do_not_change_the_output(
     undisturbed: dict[str, list[str]], tmp_path: Path, protocol: Protocol | None
@@ -123,6 +124,7 @@ def test_migrations_under_load_do_not_change_the_output(
         assert (scaled_out.protocol, scaled_out.switched_epoch) == ("immediate", 4)
 
 
+@pytest.mark.slow
 def test_after_a_warm_up_the_new_owner_reads_almost_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +214,7 @@ def test_windows_that_overlap_are_never_recreated(tmp_path: Path) -> None:
     assert {one.protocol for one in moved.estimates} == {"immediate", "warm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "protocol"),
     [
@@ -238,6 +241,7 @@ def test_a_kill_at_any_step_of_a_migration_does_not_change_the_output(
     assert rows_of(sinks) == undisturbed
 
 
+@pytest.mark.slow
 @settings(modestly, max_examples=max(1, modestly.max_examples // 4))
 @given(
     map_changes.planned_changes(),
@@ -322,7 +326,9 @@ def test_migrations_are_requested_from_any_thread_and_executed_one_by_one(tmp_pa
         engine.step()
         tickets: list[Future[MigrationResult]] = []
         threads = [
-            threading.Thread(target=lambda: tickets.append(engine.runner.remap(MapChange(AT_BOTH))))
+            threading.Thread(
+                target=lambda: tickets.append(engine.runner.request_map_change(MapChange(AT_BOTH)))
+            )
             for _ in range(4)
         ]
         for thread in threads:
@@ -332,12 +338,14 @@ def test_migrations_are_requested_from_any_thread_and_executed_one_by_one(tmp_pa
         for _ in range(4):
             engine.step()
         assert sorted(ticket.result(timeout=0).version for ticket in tickets) == [1, 2, 3, 4]
-        late = engine.runner.remap(MapChange(AT_A))
+        late = engine.runner.request_map_change(MapChange(AT_A))
     finally:
         engine.close()
     assert not late.result(timeout=0).done
     assert "ended" in late.result(timeout=0).reason
-    assert not engine.runner.remap(MapChange(AT_A)).result(timeout=0).done, "no engine would execute it"
+    assert not engine.runner.request_map_change(MapChange(AT_A)).result(timeout=0).done, (
+        "no engine would execute it"
+    )
 
 
 def test_a_migration_without_buckets_is_done_at_once() -> None:

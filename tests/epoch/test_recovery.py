@@ -12,8 +12,17 @@ import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.epoch.recovery import RecoveryOutcome
 from penstock.ha.schemes import Semantics
-from tests import dying
-from tests.dying import LINES, UNITS, Death, Forgetful, read_rows, seconds, settings
+from tests.crash import (
+    LINES,
+    UNITS,
+    Crash,
+    NonIdempotentSink,
+    crash_in_epoch_6,
+    read_rows,
+    run_engine,
+    seconds,
+    settings,
+)
 
 
 def build(folder: Path) -> ps.App:
@@ -21,14 +30,18 @@ def build(folder: Path) -> ps.App:
     events = seconds()
     return ps.app(
         "back",
-        ps.output("each", events.select("time"), Forgetful(folder / "each")),
-        ps.output("windows", events.key_by("page").window("10s").count("n"), Forgetful(folder / "windows")),
-        ps.output("totals", events.key_by("user").running("10s").count("n"), Forgetful(folder / "totals")),
+        ps.output("each", events.select("time"), NonIdempotentSink(folder / "each")),
+        ps.output(
+            "windows", events.key_by("page").window("10s").count("n"), NonIdempotentSink(folder / "windows")
+        ),
+        ps.output(
+            "totals", events.key_by("user").running("10s").count("n"), NonIdempotentSink(folder / "totals")
+        ),
     )
 
 
 def run_once(folder: Path, semantics: Semantics, every: int = 4) -> RecoveryOutcome:
-    return dying.run_engine(build(folder), folder, semantics, every)
+    return run_engine(build(folder), folder, semantics, every)
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +51,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_killed_in_epoch_6(folder: Path, death: Death, semantics: Semantics) -> RecoveryOutcome:
-    return dying.die_in_epoch_six(lambda: build(folder), folder, death, semantics)
+def run_killed_in_epoch_6(folder: Path, crash: Crash, semantics: Semantics) -> RecoveryOutcome:
+    return crash_in_epoch_6(lambda: build(folder), folder, crash, semantics)
 
 
-def test_precise_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path, death: Death) -> None:
-    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.precise)
+def test_precise_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path, crash: Crash) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path / "one", crash, Semantics.precise)
     for name in ("each", "windows", "totals"):
         assert read_rows(tmp_path / "one", name) == read_rows(undisturbed, name)
     assert recovery.counts() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
 
 
-def test_rollback_repeats_as_much_as_it_reports(undisturbed: Path, tmp_path: Path, death: Death) -> None:
-    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.rollback)
+def test_rollback_repeats_as_much_as_it_reports(undisturbed: Path, tmp_path: Path, crash: Crash) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path / "one", crash, Semantics.rollback)
     twice = 0
     for name in ("each", "windows", "totals"):
         expected, found = (Counter(map(str, read_rows(at, name))) for at in (undisturbed, tmp_path / "one"))
@@ -67,9 +80,9 @@ def test_rollback_repeats_as_much_as_it_reports(undisturbed: Path, tmp_path: Pat
 
 
 def test_gap_loses_as_much_as_it_reports_and_repeats_nothing(
-    undisturbed: Path, tmp_path: Path, death: Death
+    undisturbed: Path, tmp_path: Path, crash: Crash
 ) -> None:
-    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.gap)
+    recovery = run_killed_in_epoch_6(tmp_path / "one", crash, Semantics.gap)
     assert recovery.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     each = [row[1] for row in read_rows(tmp_path / "one", "each")]
     expected = [row[1] for row in read_rows(undisturbed, "each")]
@@ -84,8 +97,8 @@ def test_gap_loses_as_much_as_it_reports_and_repeats_nothing(
     assert sum(int(str(count)) for count in last.values()) == LINES - 3 * UNITS
 
 
-def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
-    recovery = run_killed_in_epoch_6(tmp_path / "one", death, Semantics.amnesia)
+def test_amnesia_loses_the_state_too(tmp_path: Path, crash: Crash) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path / "one", crash, Semantics.amnesia)
     outcome = recovery.counts()
     assert outcome.pop("lost_state_bytes") > 0
     assert outcome == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
@@ -95,6 +108,7 @@ def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
     assert windows.most_common(1)[0][1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semantics", Semantics)
 def test_an_engine_that_ended_normally_has_nothing_to_recover(semantics: Semantics, tmp_path: Path) -> None:
     for _ in range(2):
@@ -104,11 +118,11 @@ def test_an_engine_that_ended_normally_has_nothing_to_recover(semantics: Semanti
     assert sum(1 for row in read_rows(tmp_path / "one", "each")) == LINES
 
 
-def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Death) -> None:
+def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, crash: Crash) -> None:
     folder = tmp_path / "one"
-    death.at = ("sliced", 6)
+    crash.at = ("sliced", 6)
     run_once(folder, Semantics.gap)
-    death.at = ("admitted", 7)
+    crash.at = ("admitted", 7)
     first = run_once(folder, Semantics.gap)
     again = run_once(folder, Semantics.gap)
     assert first.lost_epochs == 3
@@ -117,9 +131,9 @@ def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Deat
     assert windows.most_common(1)[0][1] == 1
 
 
-def test_an_engine_reports_what_its_recovery_did(tmp_path: Path, death: Death) -> None:
+def test_an_engine_reports_what_its_recovery_did(tmp_path: Path, crash: Crash) -> None:
     folder = tmp_path / "one"
-    death.at = ("sliced", 6)
+    crash.at = ("sliced", 6)
     run_once(folder, Semantics.gap)
     engine = Engine(build(folder), settings(folder, semantics=Semantics.gap))
     engine.run()

@@ -23,9 +23,18 @@ from penstock.ha.schemes import Semantics
 from penstock.query.compile import compile_app
 from penstock.state.directory import StateDirectory
 from penstock.testing.list_log import ListLog
-from tests import dying
 from tests import golden_query as golden
-from tests.dying import LINES, UNITS, Death, Forgetful, read_rows, seconds, settings
+from tests.crash import (
+    LINES,
+    UNITS,
+    Crash,
+    NonIdempotentSink,
+    crash_in_epoch_6,
+    read_rows,
+    run_engine,
+    seconds,
+    settings,
+)
 
 #: the outputs, with what each may lose or repeat
 MIXED = {
@@ -56,7 +65,11 @@ def build(folder: Path, recovery: dict[str, Any]) -> ps.App:
         "mixed",
         *(
             ps.output(
-                name, rows[name], Forgetful(folder / name), ps.jsonl(folder / f"{name}-files"), recovery=one
+                name,
+                rows[name],
+                NonIdempotentSink(folder / name),
+                ps.jsonl(folder / f"{name}-files"),
+                recovery=one,
             )
             for name, one in recovery.items()
         ),
@@ -64,7 +77,7 @@ def build(folder: Path, recovery: dict[str, Any]) -> ps.App:
 
 
 def run_once(folder: Path) -> RecoveryOutcome:
-    return dying.run_engine(build(folder, MIXED), folder)
+    return run_engine(build(folder, MIXED), folder)
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +97,14 @@ def last_totals(folder: Path, name: str) -> int:
 
 
 def run_killed_in_epoch_6(
-    folder: Path, death: Death, recovery: dict[str, Any] = MIXED, semantics: Semantics = Semantics.precise
+    folder: Path, crash: Crash, recovery: dict[str, Any] = MIXED, semantics: Semantics = Semantics.precise
 ) -> RecoveryOutcome:
-    return dying.die_in_epoch_six(lambda: build(folder, recovery), folder, death, semantics)
+    return crash_in_epoch_6(lambda: build(folder, recovery), folder, crash, semantics)
 
 
-def test_each_output_loses_and_repeats_what_it_may(undisturbed: Path, tmp_path: Path, death: Death) -> None:
-    recovery = run_killed_in_epoch_6(tmp_path, death)
+@pytest.mark.slow
+def test_each_output_loses_and_repeats_what_it_may(undisturbed: Path, tmp_path: Path, crash: Crash) -> None:
+    recovery = run_killed_in_epoch_6(tmp_path, crash)
     for name in ("each", "windows"):  # byte for byte the output of an undisturbed run
         assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes()
         assert read_files(tmp_path, name) == read_files(undisturbed, name)
@@ -138,10 +152,10 @@ def _lost(semantics: str, epochs: int, undelivered: int, lost_rows: int = 0) -> 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_precise_outputs_are_complete_wherever_the_engine_dies(
-    step: StepName, undisturbed: Path, tmp_path: Path, death: Death
+def test_precise_outputs_are_complete_wherever_the_engine_crashes(
+    step: StepName, undisturbed: Path, tmp_path: Path, crash: Crash
 ) -> None:
-    death.at = (step, 5)
+    crash.at = (step, 5)
     run_once(tmp_path)
     recovery = run_once(tmp_path)
     for name in ("each", "windows", "again"):
@@ -155,12 +169,12 @@ def test_precise_outputs_are_complete_wherever_the_engine_dies(
     assert read_files(tmp_path, "some").items() <= read_files(undisturbed, "some").items()
 
 
-def test_further_crashes_during_and_after_recovery(undisturbed: Path, tmp_path: Path, death: Death) -> None:
-    death.at = ("sliced", 6)
+def test_further_crashes_during_and_after_recovery(undisturbed: Path, tmp_path: Path, crash: Crash) -> None:
+    crash.at = ("sliced", 6)
     run_once(tmp_path)
-    death.at = ("gathered", 5)
+    crash.at = ("gathered", 5)
     run_once(tmp_path)
-    death.at = ("sliced", 8)
+    crash.at = ("sliced", 8)
     third = run_once(tmp_path)
     assert third.by_job()["totals"].lost_epochs == 3
     # the last repeated epoch is durable: what was lost then is not lost again
@@ -172,9 +186,9 @@ def test_further_crashes_during_and_after_recovery(undisturbed: Path, tmp_path: 
         assert read_files(tmp_path, name) == read_files(undisturbed, name)
 
 
-def test_if_all_outputs_may_lose_epochs_none_is_repeated(tmp_path: Path, death: Death) -> None:
+def test_if_all_outputs_may_lose_epochs_none_is_repeated(tmp_path: Path, crash: Crash) -> None:
     all_gap: dict[str, Any] = {"some": "gap", "totals": "gap", "blank": "amnesia"}
-    recovery = run_killed_in_epoch_6(tmp_path, death, all_gap)
+    recovery = run_killed_in_epoch_6(tmp_path, crash, all_gap)
     assert recovery.counts() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
     assert last_totals(tmp_path, "totals") == LINES - 3 * UNITS
     assert last_totals(tmp_path, "blank") == LINES - 7 * UNITS
@@ -186,9 +200,9 @@ def test_if_all_outputs_may_lose_epochs_none_is_repeated(tmp_path: Path, death: 
 
 
 def test_outputs_without_semantics_use_those_of_the_engine(
-    undisturbed: Path, tmp_path: Path, death: Death
+    undisturbed: Path, tmp_path: Path, crash: Crash
 ) -> None:
-    recovery = run_killed_in_epoch_6(tmp_path, death, {"windows": "precise", "totals": None}, Semantics.gap)
+    recovery = run_killed_in_epoch_6(tmp_path, crash, {"windows": "precise", "totals": None}, Semantics.gap)
     assert (tmp_path / "windows").read_bytes() == (undisturbed / "windows").read_bytes()
     assert last_totals(tmp_path, "totals") == LINES - 3 * UNITS
     assert list(recovery.by_job()) == ["totals"]
@@ -221,8 +235,8 @@ def test_unknown_recovery_semantics_are_refused_with_their_line(tmp_path: Path) 
         ps.output("each", events, recovery=3)  # type: ignore[arg-type]
 
 
-def test_an_engine_reports_what_each_job_lost(tmp_path: Path, death: Death) -> None:
-    death.at = ("sliced", 6)
+def test_an_engine_reports_what_each_job_lost(tmp_path: Path, crash: Crash) -> None:
+    crash.at = ("sliced", 6)
     run_once(tmp_path)
     engine = Engine(build(tmp_path, MIXED), settings(tmp_path))
     engine.run()

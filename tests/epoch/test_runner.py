@@ -136,13 +136,14 @@ def test_a_lost_run_fails_the_epoch_with_its_name(state: Path) -> None:
     assert ".run" in damage.value.primary
 
 
-def test_an_engine_continues_on_recycled_state(
+@pytest.mark.slow
+def test_an_engine_continues_where_old_state_was_removed(
     state: Path, undisturbed: dict[str, list[tuple[object, ...]]]
 ) -> None:
     reports = []
     for _ in range(30):
         reports += run_inline(build(ListSink()), state, epoch_units=17, epochs=1)
-        StateDirectory(state).recycle(1)
+        StateDirectory(state).remove_old_state(1)
     assert rows_of(reports) == undisturbed
 
 
@@ -155,6 +156,7 @@ def test_spans_are_shared_whole_and_evenly() -> None:
     assert len(share_spans(spans[:1], 4)) == 1
 
 
+@pytest.mark.slow
 def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

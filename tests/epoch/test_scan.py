@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def side_output(state: Path, why: str) -> list[dict[str, object]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), st.integers(1, 400), st.integers(1, 30))
 def test_late_events_do_not_depend_on_the_ends_of_chunks_and_epochs(
@@ -88,6 +90,7 @@ def test_a_partition_of_dead_letters_only_does_not_stop_the_others(tmp_path: Pat
     assert [n for report in reports for rows in report.rows.values() for n in rows["n"]] == list(range(5))
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), st.integers(1, 400), st.integers(1, 30))
 def test_late_events_are_a_stream_with_the_time_of_their_arrival(

@@ -11,7 +11,7 @@ from penstock.ha.history import ReportedLoad
 from penstock.ha.launch import Launch
 from penstock.ha.process_usage import ProcessUsage
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord
 from penstock.ha.unit_controller import UnitController
 
 LOAD = {
@@ -47,7 +47,7 @@ class World:
         #: seconds by which the leader's clock is ahead of the coordinator's
         self.ahead = 0.0
         self.reports: list[str] = []
-        self.follower = Member(2, "h", "active", phase="following", epoch=99)
+        self.follower = UnitEngine(2, "h", "active", phase="following", epoch=99)
         #: whether some output requires that epochs are repeated
         self.repeats = False
         self.controller = self.new_controller()
@@ -64,7 +64,7 @@ class World:
     def turn(self, seconds: float = 2.5) -> Decision:
         self.now += seconds
         load = ReportedLoad(at=self.now + self.ahead, **self.load)
-        leader = Member(1, "h", "passive", phase="primary", epoch=100, repeats=self.repeats, load=load)
+        leader = UnitEngine(1, "h", "passive", phase="primary", epoch=100, repeats=self.repeats, load=load)
         decision = self.controller.look(self.unit.record(), {"e1": leader, "e2": self.follower})
         assert decision is not None
         return decision

@@ -24,7 +24,7 @@ from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator, last_error
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Member, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Kind, Unit, UnitEngine, UnitRecord, unit_name
 from penstock.state.directory import StateDirectory
 from tests.ha.waiting import wait_until
 
@@ -171,6 +171,7 @@ def test_a_state_directory_that_cannot_be_written_is_reported_as_such(
 # -- settings of a new coordinator -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_standby_coordinator_changes_nothing_until_it_has_the_lease(
     unit: Unit, other_coordinator: Session
 ) -> None:
@@ -198,10 +199,11 @@ def test_a_standby_coordinator_ends_when_the_unit_is_stopped(unit: Unit, other_c
     assert unit.record().scheme is Scheme.active_standby
 
 
+@pytest.mark.slow
 def test_a_stop_under_way_is_not_undone_by_the_next_start(unit: Unit) -> None:
     unit.change(lambda now: replace(now, phase="stopping"))
     engine = unit.store.start_session(60.0)
-    unit.join(engine, "e1", Member(os.getpid(), socket.gethostname(), "passive", engine.id))
+    unit.join(engine, "e1", UnitEngine(os.getpid(), socket.gethostname(), "passive", engine.id))
     standby = StandbyCoordinator(unit)
     wait_until("it waits for the stop", lambda: any("is stopping" in line for line in standby.reports))
     time.sleep(1.0)
@@ -214,6 +216,7 @@ def test_a_stop_under_way_is_not_undone_by_the_next_start(unit: Unit) -> None:
 # -- reports ----------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_the_coordinator_reports_why_an_engine_ended(unit: Unit) -> None:
     reports: list[str] = []
 
@@ -240,6 +243,7 @@ def test_without_an_error_the_last_line_of_its_log_is_reported(tmp_path: Path) -
     assert "cannot be read" in last_error(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_an_unavailable_store_is_reported_once_and_so_is_its_return(unit: Unit) -> None:
     standby, store = StandbyCoordinator(unit, None), unit.root / "ha" / "coordination"
     wait_until("it starts an engine", lambda: any("starting engine" in line for line in standby.reports))

@@ -25,7 +25,7 @@ def test_a_lost_copy_and_a_lost_leader_do_not_change_the_output(scheme: Scheme, 
         first = kit.wait_until("an engine leads", kit.leader)
         follower = kit.wait_until("there is a follower", kit.follower)
         kit.wait_until(
-            "the follower has reported its partitions", lambda: kit.members()[follower].reach.get("events")
+            "the follower has reported its partitions", lambda: kit.engines()[follower].reach.get("events")
         )
         kit.wait_for_epochs()
         assert last_offset(kit).copies
@@ -60,13 +60,13 @@ def test_an_engine_that_lacks_a_partition_is_reported_and_waited_for_again_once_
         first = kit.wait_until("an engine leads", kit.leader)
         assert first == "e1"
         kit.wait_until("there is a follower", kit.follower)
-        kit.wait_until("the leader does not wait for it", lambda: kit.members()[first].passed_over.get("e2"))
-        (lacking,) = kit.members()[first].passed_over["e2"]
+        kit.wait_until("the leader does not wait for it", lambda: kit.engines()[first].passed_over.get("e2"))
+        (lacking,) = kit.engines()[first].passed_over["e2"]
         assert lacking.startswith("events/")
         kit.wait_for_epochs(5)
         at = last_offset(kit).at["events"]
-        assert set(at) == {lacking.removeprefix("events/"), *kit.members()["e2"].reach["events"]}
-        facts = unit_facts(kit.unit, kit.record(), kit.members())
+        assert set(at) == {lacking.removeprefix("events/"), *kit.engines()["e2"].reach["events"]}
+        facts = unit_facts(kit.unit, kit.record(), kit.engines())
         assert facts["engines"]["e2"]["lacks"] == [lacking]
         console = Console(width=200)
         with console.capture() as shown:
@@ -75,7 +75,7 @@ def test_an_engine_that_lacks_a_partition_is_reported_and_waited_for_again_once_
         assert f"does not wait for e2, which has no copy of {lacking}" in kit.read_logs()
         for folder in blind:
             (folder / "p1.log").symlink_to(tmp_path / "unit" / folder.name.removesuffix("-blind") / "p1.log")
-        kit.wait_until("it lacks nothing", lambda: not kit.members()[first].passed_over)
+        kit.wait_until("it lacks nothing", lambda: not kit.engines()[first].passed_over)
         kit.wait_until("it has caught up", lambda: kit.follower() == "e2" and has_caught_up(kit, scheme))
         kit.kill(first)
         kit.wait_until("an engine leads", lambda: kit.leader() == "e2")
@@ -87,7 +87,7 @@ def test_an_engine_that_lacks_a_partition_is_reported_and_waited_for_again_once_
 
 def has_caught_up(kit: Kit, scheme: Scheme) -> bool:
     """Whether e2, where it executes epochs, has executed all but the last few."""
-    return scheme is not Scheme.active_standby or kit.members()["e2"].epoch >= kit.epoch() - 3
+    return scheme is not Scheme.active_standby or kit.engines()["e2"].epoch >= kit.epoch() - 3
 
 
 def last_offset(kit: Kit) -> Offset:

@@ -82,7 +82,7 @@ def test_a_store_that_is_away_for_longer_than_the_lease_stops_the_engines_and_th
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.passive_hot))
     kit.wait_for_epochs()
-    before, store = kit.members(), Path(kit.unit.launch.coordination)
+    before, store = kit.engines(), Path(kit.unit.launch.coordination)
     start = kit.epoch()
     store.rename(kit.folder / "away")
     kit.wait_until("it continues while its lease lasts", lambda: kit.epoch() > start, 30)
@@ -116,10 +116,10 @@ def test_a_unit_on_zookeeper_survives_the_loss_of_its_leader_and_a_restart_of_th
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
     kit.wait_for_epochs()
-    before = kit.members().keys()
+    before = kit.engines().keys()
     server.stop()
     server.start()
-    kit.wait_until("no engine has left", lambda: kit.members().keys() == before and kit.leader())
+    kit.wait_until("no engine has left", lambda: kit.engines().keys() == before and kit.leader())
     kit.wait_for_epochs()
     first = kit.leader()
     kit.replace_leader()
@@ -136,10 +136,10 @@ def test_a_follower_that_lags_too_far_copies_the_leaders_state(make: Make) -> No
     kit.feeder.start()
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
     follower = kit.wait_until("there is a follower", lambda: kit.follower("following"))
-    pid = kit.members()[follower].pid
+    pid = kit.engines()[follower].pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        reached = kit.members()[follower].epoch
+        reached = kit.engines()[follower].epoch
         kit.wait_until(
             "the leader has deleted what it needs",
             lambda: StateDirectory(kit.root).manifests.epochs()[0] > reached + 15,
@@ -148,7 +148,7 @@ def test_a_follower_that_lags_too_far_copies_the_leaders_state(make: Make) -> No
         os.kill(pid, signal.SIGCONT)
     log = kit.unit.log(follower)
     kit.wait_until("it copies the state", lambda: "copies the leader's state" in log.read_text())
-    kit.wait_until("it follows again", lambda: kit.members()[follower].epoch > reached + 15)
+    kit.wait_until("it follows again", lambda: kit.engines()[follower].epoch > reached + 15)
     kit.replace_leader()
     assert kit.leader() == follower
     kit.finish()

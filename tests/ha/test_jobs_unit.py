@@ -204,7 +204,7 @@ def test_a_follower_in_which_a_job_fails_alone_is_replaced(make: Make) -> None:
     kit = start_with_risky_job(make, Scheme.active_standby)
     follower = kit.wait_until("there is a follower", lambda: kit.follower("following"))
     raise_in(kit, follower)
-    kit.wait_until("it has ended", lambda: follower not in kit.members())
+    kit.wait_until("it has ended", lambda: follower not in kit.engines())
     kit.wait_until("its log says why", lambda: "[FOLLOWS_OTHERWISE]" in kit.unit.log(follower).read_text())
     assert not kit.record().errors, "that is no error of the leader"
     assert kit.job_state("late") == "running"
@@ -226,7 +226,7 @@ def test_a_follower_that_cannot_build_a_job_at_its_start_ends_alone(make: Make) 
     follower = kit.wait_until(
         "another follows", lambda: kit.follower("following") not in (None, first) and kit.follower()
     )
-    kit.wait_until("it has ended", lambda: follower not in kit.members())
+    kit.wait_until("it has ended", lambda: follower not in kit.engines())
     kit.wait_until("its log says why", lambda: "[FOLLOWS_OTHERWISE]" in kit.unit.log(follower).read_text())
     (kit.folder / "fails").unlink()
     kit.wait_until("there is another follower", lambda: kit.follower("following") not in (None, follower))
@@ -250,5 +250,5 @@ def start_with_risky_job(make: Make, scheme: Scheme) -> JobsKit:
 def raise_in(kit: JobsKit, name: str | None, *, others: bool = False) -> None:
     """Make the job's function raise in an engine's process, or in all other processes."""
     temporary = kit.folder / "fails.tmp"
-    temporary.write_text(("not " if others else "") + str(kit.members()[name or ""].pid))
+    temporary.write_text(("not " if others else "") + str(kit.engines()[name or ""].pid))
     temporary.rename(kit.folder / "fails")

@@ -8,14 +8,14 @@ import pytest
 
 from penstock.ha.needs import TAKE_OVER_SECONDS, Needs, find_needs, is_taking_over, next_secondary_time
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.ha.unit import Kind, Member, Recovery, UnitRecord, kind_of
+from penstock.ha.unit import Kind, Recovery, UnitEngine, UnitRecord, kind_of
 
 
-def member(kind: Kind, phase: str, since: float = 0.0) -> Member:
-    return Member(1, "here", kind, phase=phase, since=since)
+def engine(kind: Kind, phase: str, since: float = 0.0) -> UnitEngine:
+    return UnitEngine(1, "here", kind, phase=phase, since=since)
 
 
-PRIMARY = member("passive", "primary")
+PRIMARY = engine("passive", "primary")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -33,31 +33,31 @@ def test_a_leader_alone_gets_the_follower_of_its_scheme(scheme: Scheme) -> None:
 
 
 def test_without_a_leader_no_engine_leaves() -> None:
-    up = {"e2": member("active", "following"), "e3": member("passive", "ready")}
+    up = {"e2": engine("active", "following"), "e3": engine("passive", "ready")}
     assert find_needs(Scheme.passive_replication, "e1", up, (), {}) == Needs()
-    starting = {"e1": member("passive", "starting"), **up}
+    starting = {"e1": engine("passive", "starting"), **up}
     assert find_needs(Scheme.passive_replication, "e1", starting, (), {}) == Needs()
 
 
 def test_a_follower_of_the_wrong_kind_stays_until_one_of_the_right_kind_is_ready() -> None:
-    up = {"e1": PRIMARY, "e2": member("passive", "ready")}
+    up = {"e1": PRIMARY, "e2": engine("passive", "ready")}
     assert find_needs(Scheme.active_standby, "e1", up, (), {}) == Needs(start=("active",))
-    up["e3"] = member("active", "starting")
+    up["e3"] = engine("active", "starting")
     assert find_needs(Scheme.active_standby, "e1", up, (), {}) == Needs()
-    up["e3"] = member("active", "following")
+    up["e3"] = engine("active", "following")
     assert find_needs(Scheme.active_standby, "e1", up, (), {}) == Needs(leave=("e2",))
     assert find_needs(Scheme.active_standby, "e1", up, ("e2",), {}) == Needs()
 
 
 def test_of_several_suitable_followers_the_ready_one_stays() -> None:
-    up = {"e1": PRIMARY, "e2": member("passive", "starting", 1.0), "e3": member("passive", "ready", 2.0)}
+    up = {"e1": PRIMARY, "e2": engine("passive", "starting", 1.0), "e3": engine("passive", "ready", 2.0)}
     assert find_needs(Scheme.deployed, "e1", up, (), {}) == Needs(leave=("e2",))
     assert find_needs(Scheme.passive_replication, "e1", up, (), {}) == Needs(leave=("e2", "e3"))
 
 
 def test_no_engine_is_started_beside_one_that_takes_over() -> None:
     record = UnitRecord(Scheme.passive_hot, "state", leader="e2", generation=2)
-    up = {"e2": member("passive", "primary")}
+    up = {"e2": engine("passive", "primary")}
     assert not is_taking_over(record, up, 100.0), "the first leader has taken over from none"
     recovery = Recovery("e1", "e2", 2, "passive-hot", lease_at=100.0)
     recovering = replace(record, recoveries=(recovery,))

@@ -20,7 +20,7 @@ from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.nodes import Node, cancel_requests, start_on_node
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Member, Unit, UnitRecord
+from penstock.ha.unit import Kind, Unit, UnitEngine, UnitRecord
 from tests.ha.unit_kit import Kit
 from tests.ha.waiting import wait_until
 
@@ -28,7 +28,7 @@ NAMES = ("n0", "n1", "n2")
 
 
 class Engines:
-    """Simulated engines: members of their units, without processes. The first one of a unit leads."""
+    """Simulated engines of units, without processes. The first one of a unit leads."""
 
     def __init__(self) -> None:
         #: how long their sessions live without a heartbeat
@@ -41,11 +41,11 @@ class Engines:
         me = unit.launch.unit, name
         self.started.append(me)
         session = self.sessions[me] = unit.store.start_session(self.seconds)
-        first = unit.record().leader not in unit.members()
+        first = unit.record().leader not in unit.engines()
         phase = "primary" if first else "ready"
         if first:
             unit.change(lambda now: replace(now, leader=name))
-        assert unit.join(session, name, Member(1, "h", kind, session.id, phase=phase, node=node))
+        assert unit.join(session, name, UnitEngine(1, "h", kind, session.id, phase=phase, node=node))
         poll = lambda: 0 if me in self.ended else None  # noqa: E731
         return cast("Popen[bytes]", type("SimulatedProcess", (), {"poll": staticmethod(poll)}))
 
@@ -91,8 +91,8 @@ class World:
     def start_engine(self, unit: Unit, engine: str) -> str:
         """Request an engine; return the node that starts it."""
         assert start_on_node(unit, engine, "passive") is None
-        wait_until("the engine is registered", lambda: engine in unit.members())
-        return unit.members()[engine].node
+        wait_until("the engine is registered", lambda: engine in unit.engines())
+        return unit.engines()[engine].node
 
     def close(self) -> None:
         for coordinator, _ in self._coordinators:
@@ -119,6 +119,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_lost_nodes_load_is_spread_over_the_others(world: World) -> None:
     for name in NAMES:
         world.start_node(name)
@@ -136,6 +137,7 @@ def test_a_lost_nodes_load_is_spread_over_the_others(world: World) -> None:
     assert world.start_engine(moved, "e3") not in ("n0", leaders[moved.launch.unit])
 
 
+@pytest.mark.slow
 def test_followers_are_interleaved_when_units_come_one_after_the_other(world: World) -> None:
     for name in NAMES:
         world.start_node(name)
@@ -156,11 +158,12 @@ def test_a_requested_engine_is_started_once_and_leaves_when_its_process_ends(wor
     node.look()
     assert world.engines.started == [("u", "e1")]
     world.engines.ended.add(("u", "e1"))
-    wait_until("the engine has left", lambda: "e1" not in unit.members(), 20.0)
+    wait_until("the engine has left", lambda: "e1" not in unit.engines(), 20.0)
     with pytest.raises(UserError, match="NODE_TAKEN"):
         Node(unit.store, "n0", world.engines).run()
 
 
+@pytest.mark.slow
 def test_a_request_to_a_node_that_dies_is_withdrawn_and_made_to_another(world: World) -> None:
     unit = world.create_unit("u", Scheme.passive_replication)
     dead_node = unit.store.start_session(5.0)
@@ -169,12 +172,13 @@ def test_a_request_to_a_node_that_dies_is_withdrawn_and_made_to_another(world: W
     world.start_coordinator(unit)
     wait_until("an engine is requested", lambda: unit.store.children("nodes/asked/n0") == ["u:e1"])
     stop_heartbeats(dead_node)
-    wait_until("another engine is registered", lambda: "e2" in unit.members(), 60.0)
-    assert unit.members()["e2"].node == "n1"
+    wait_until("another engine is registered", lambda: "e2" in unit.engines(), 60.0)
+    assert unit.engines()["e2"].node == "n1"
     assert unit.store.children("nodes/asked/n0") == []
     assert "e1" not in unit.record().pending
 
 
+@pytest.mark.slow
 def test_the_host_of_a_leader_that_just_died_is_not_asked_for_its_successor(world: World) -> None:
     world.start_node("n1")
     assert world.start_engine(world.create_unit("v"), "e1") == "n1"
@@ -188,8 +192,8 @@ def test_the_host_of_a_leader_that_just_died_is_not_asked_for_its_successor(worl
     wait_until("nothing is pending", lambda: unit.record().pending == {})
     stop_heartbeats(host)
     stop_heartbeats(world.engines.sessions["u", "e1"])
-    wait_until("another engine is registered", lambda: "e2" in unit.members(), 60.0)
-    assert unit.members()["e2"].node == "n1"
+    wait_until("another engine is registered", lambda: "e2" in unit.engines(), 60.0)
+    assert unit.engines()["e2"].node == "n1"
     assert world.engines.started == [("v", "e1"), ("u", "e1"), ("u", "e2")]
 
 
@@ -209,6 +213,7 @@ def test_the_node_of_an_engine_that_left_or_of_a_finished_unit_is_used_again(wor
     assert world.start_engine(unit, "e5") == "n0"
 
 
+@pytest.mark.process
 def test_a_request_that_fails_does_not_end_the_node(world: World) -> None:
     unit = world.create_unit("u")
     nowhere = Unit.create(
@@ -236,7 +241,7 @@ def test_a_request_that_fails_does_not_end_the_node(world: World) -> None:
 def test_one_node_gets_both_engines_and_without_nodes_the_coordinator_starts_them(world: World) -> None:
     unit = world.create_unit("u")
     assert start_on_node(unit, "e1", "passive", world.engines) is not None
-    assert unit.members()["e1"].node == ""
+    assert unit.engines()["e1"].node == ""
     world.start_node("n0")
     assert world.start_engine(unit, "e2") == "n0"
 
@@ -267,11 +272,11 @@ def test_a_unit_on_two_nodes_survives_the_loss_of_its_leader(tmp_path: Path) -> 
         kit.wait_for_epochs()
         first = kit.leader()
         assert first is not None
-        assert sorted(member.node for member in kit.members().values()) == ["n0", "n1"]
+        assert sorted(engine.node for engine in kit.engines().values()) == ["n0", "n1"]
         kit.kill(first)
         kit.wait_until("another leads", lambda: kit.leader() not in (None, first))
         kit.wait_until("there is a follower again", lambda: kit.follower("following"))
-        assert sorted(member.node for member in kit.members().values()) == ["n0", "n1"]
+        assert sorted(engine.node for engine in kit.engines().values()) == ["n0", "n1"]
         kit.finish()
     finally:
         kit.close()

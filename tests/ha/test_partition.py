@@ -129,9 +129,9 @@ def test_an_engine_cut_off_from_the_store_ends_and_the_other_one_leads(
         kit.feeder.start()
         kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
         kit.wait_for_epochs()
-        assert sorted(kit.members()) == ["e1", "e2"]
+        assert sorted(kit.engines()) == ["e1", "e2"]
         assert kit.leader() == "e1"
-        pid = kit.members()[apart].pid
+        pid = kit.engines()[apart].pid
         namespace.cut()
         kit.wait_until("it has ended", lambda: not is_running(pid))
         other = {"e1": "e2", "e2": "e1"}[apart]

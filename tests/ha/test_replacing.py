@@ -14,7 +14,7 @@ from penstock.ha import coordinator as module
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Member, Unit, UnitRecord
+from penstock.ha.unit import Kind, Unit, UnitEngine, UnitRecord
 
 
 class Clock:
@@ -28,8 +28,8 @@ class Clock:
     time = monotonic
 
 
-def engine(kind: Kind, phase: str) -> Member:
-    return Member(os.getpid(), socket.gethostname(), kind, phase=phase)
+def engine(kind: Kind, phase: str) -> UnitEngine:
+    return UnitEngine(os.getpid(), socket.gethostname(), kind, phase=phase)
 
 
 def test_an_overloaded_machine_is_not_kept_busy_with_starts_of_engines(
@@ -42,21 +42,21 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts_of_engines(
     unit.create_record(
         UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1)
     )
-    members = {"e1": engine("passive", "primary")}
-    monkeypatch.setattr(unit, "members", lambda: dict(members))
+    engines = {"e1": engine("passive", "primary")}
+    monkeypatch.setattr(unit, "engines", lambda: dict(engines))
     starts: list[float] = []
     reports: list[str] = []
 
     def start(unit: Unit, name: str, kind: Kind) -> None:
         starts.append(clock.now)
-        members[name] = engine(kind, "following")
+        engines[name] = engine(kind, "following")
 
     coordinator = Coordinator(unit, start=start, report=reports.append)
     for _ in range(240):
         coordinator._look()
-        for name in [name for name in members if name != "e1"]:
+        for name in [name for name in engines if name != "e1"]:
             coordinator._look()
-            del members[name]
+            del engines[name]
         clock.now += 1.0
     waits = [round(after - before) for before, after in pairwise(starts)]
     assert waits[:2] == [1, 1], "the first are replaced at once"
@@ -74,13 +74,13 @@ def test_a_follower_asked_to_leave_does_not_count_as_lost(
     unit.create_record(
         UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1)
     )
-    members = {"e1": engine("passive", "primary")}
-    monkeypatch.setattr(unit, "members", lambda: dict(members))
+    engines = {"e1": engine("passive", "primary")}
+    monkeypatch.setattr(unit, "engines", lambda: dict(engines))
     starts: list[str] = []
 
     def start(unit: Unit, name: str, kind: Kind) -> None:
         starts.append(name)
-        members[name] = engine(kind, "following")
+        engines[name] = engine(kind, "following")
 
     coordinator = Coordinator(unit, start=start, report=lambda _: None)
     for _ in range(6):
@@ -89,6 +89,6 @@ def test_a_follower_asked_to_leave_does_not_count_as_lost(
         gone = starts[-1]
         unit.change(lambda now, gone=gone: replace(now, leaving=(gone,)))  # type: ignore[misc]
         coordinator._look()
-        del members[gone]
+        del engines[gone]
         coordinator._look()
     assert len(starts) >= 6

@@ -106,16 +106,16 @@ class Soak:
 
     def _pid(self, leads: bool) -> int:
         leader = self._kit.record().leader
-        return next(one.pid for name, one in self._kit.members().items() if (name == leader) is leads)
+        return next(one.pid for name, one in self._kit.engines().items() if (name == leader) is leads)
 
     def _kill(self, leads: bool) -> None:
         with contextlib.suppress(StopIteration):
             os.kill(self._pid(leads), signal.SIGKILL)
 
     def _kill_all(self) -> None:
-        for member in self._kit.members().values():
+        for engine in self._kit.engines().values():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(member.pid, signal.SIGKILL)
+                os.kill(engine.pid, signal.SIGKILL)
 
     def _pause(self, leads: bool) -> None:
         with contextlib.suppress(StopIteration):

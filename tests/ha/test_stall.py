@@ -12,7 +12,7 @@ import pytest
 
 from penstock.ha.needs import find_returning
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, UnitRecord
+from penstock.ha.unit import UnitEngine, UnitRecord
 from tests.ha.unit_kit import Kit
 
 pytestmark = pytest.mark.process
@@ -28,7 +28,7 @@ def test_after_a_stall_of_all_processes_the_follower_takes_over(tmp_path: Path, 
         kit.feeder.start()
         follower = kit.wait_until("there is a follower", kit.follower)
         kit.wait_for_epochs()
-        first, pids = kit.leader(), [member.pid for member in kit.members().values()]
+        first, pids = kit.leader(), [engine.pid for engine in kit.engines().values()]
         assert kit.coordinator is not None
         pids.insert(0, kit.coordinator.pid)
         for pid in pids:
@@ -54,7 +54,7 @@ def test_the_recovery_from_a_leader_that_hangs_is_measured(tmp_path: Path) -> No
         kit.feeder.start()
         kit.wait_until("there is a follower", kit.follower)
         kit.wait_for_epochs()
-        hung = kit.members()[str(kit.leader())].pid
+        hung = kit.engines()[str(kit.leader())].pid
         os.kill(hung, signal.SIGSTOP)
         kit.wait_until(
             "another has results",
@@ -72,7 +72,7 @@ def test_the_recovery_from_a_leader_that_hangs_is_measured(tmp_path: Path) -> No
 
 
 def test_only_followers_whose_process_exists_are_expected_back() -> None:
-    here, gone = (Member(pid, socket.gethostname(), "active") for pid in (os.getpid(), GONE))
+    here, gone = (UnitEngine(pid, socket.gethostname(), "active") for pid in (os.getpid(), GONE))
     known = {"e1": here, "e2": here, "e3": gone, "e4": here}
     record = UnitRecord(Scheme.active_standby, "d", leader="e1", lost={"e1": 99.0, "e2": 99.0, "e4": 90.0})
     assert find_returning(record, known, {}, 100.0) == {"e2", "e4"}, "a former leader does not come back"

@@ -43,12 +43,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 def is_complete(kit: Kit, scheme: Scheme) -> bool:
     """Whether the unit has all engines of its scheme, ready."""
-    leader, members = kit.leader(), kit.members()
-    others = [member for name, member in members.items() if name != leader]
+    leader, engines = kit.leader(), kit.engines()
+    others = [engine for name, engine in engines.items() if name != leader]
     kind = kind_of(scheme)
     if leader is None or kind is None:
         return leader is not None and not others
-    return [member.kind for member in others] == [kind] and others[0].phase in ("ready", "following")
+    return [engine.kind for engine in others] == [kind] and others[0].phase in ("ready", "following")
 
 
 def count_epochs_in_memory(kit: Kit) -> int:
@@ -147,7 +147,7 @@ def test_both_engines_killed_at_once_come_back(make: Make) -> None:
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_standby))
     kit.wait_for_epochs()
     before = kit.record()
-    for name in kit.members():
+    for name in kit.engines():
         kit.kill(name)
     kit.wait_until("another leads", lambda: kit.leader() not in (None, before.leader))
     assert kit.record().generation > before.generation
@@ -179,17 +179,17 @@ def test_a_follower_takes_over_without_a_coordinator_and_a_new_coordinator_finds
     kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.active_replication))
     kit.kill_coordinator()
     kit.wait_for_epochs()
-    before, first = kit.members(), kit.leader()
+    before, first = kit.engines(), kit.leader()
     assert first is not None
     kit.kill(first)
     kit.wait_until("the other leads, without a coordinator", lambda: kit.leader() not in (None, first))
     kit.wait_for_epochs()
-    assert len(kit.members()) == 1
-    survivor = kit.members()
+    assert len(kit.engines()) == 1
+    survivor = kit.engines()
     kit.start_coordinator()
     kit.wait_until("there is a follower again", lambda: is_complete(kit, Scheme.active_replication))
-    assert survivor.keys() <= kit.members().keys(), "it was found, not replaced"
-    assert {member.pid for member in survivor.values()} < {member.pid for member in before.values()}
+    assert survivor.keys() <= kit.engines().keys(), "it was found, not replaced"
+    assert {engine.pid for engine in survivor.values()} < {engine.pid for engine in before.values()}
     kit.finish()
 
 
@@ -200,7 +200,7 @@ def test_a_paused_leader_is_replaced_and_ends_when_it_resumes(make: Make) -> Non
     kit.wait_for_epochs()
     first = kit.leader()
     assert first is not None
-    pid = kit.members()[first].pid
+    pid = kit.engines()[first].pid
     os.kill(pid, signal.SIGSTOP)
     try:
         kit.wait_until("another leads", lambda: kit.leader() not in (None, first))
@@ -242,7 +242,7 @@ def test_recovery_falls_back_behind_a_damaged_newest_manifest(make: Make) -> Non
     first = kit.leader()
     assert first is not None
     kit.kill(first)
-    kit.wait_until("it has ended", lambda: first not in kit.members() or not kit.members()[first].seems_up)
+    kit.wait_until("it has ended", lambda: first not in kit.engines() or not kit.engines()[first].seems_up)
     newest = max((kit.root / "manifests").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:-20])
     kit.wait_until("another leads", lambda: kit.leader() not in (None, first))

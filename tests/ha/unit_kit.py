@@ -23,7 +23,7 @@ from penstock.cli.load_app import load
 from penstock.errors import ExternalError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord, unit_name
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, rows_below
@@ -245,7 +245,7 @@ class Kit:
 
     def kill(self, name: str) -> None:
         """SIGKILL to an engine's process."""
-        os.kill(self.members()[name].pid, signal.SIGKILL)
+        os.kill(self.engines()[name].pid, signal.SIGKILL)
 
     def replace_leader(self, seconds: float = PATIENCE_SECONDS) -> str:
         """Kill the leader and wait for another one; return that one's name."""
@@ -260,14 +260,14 @@ class Kit:
     def close(self) -> None:
         """Stop everything; kill by process id what does not stop."""
         self.feeder.stop()
-        members = self.members()
+        engines = self.engines()
         self.unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
         deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and self.members():
+        while time.monotonic() < deadline and self.engines():
             time.sleep(0.1)
-        for member in {**members, **self.members()}.values():
+        for engine in {**engines, **self.engines()}.values():
             try:
-                os.kill(member.pid, signal.SIGKILL)
+                os.kill(engine.pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         if self.coordinator is not None:
@@ -282,20 +282,20 @@ class Kit:
     def record(self) -> UnitRecord:
         return self.unit.record()
 
-    def members(self) -> dict[str, Member]:
-        return self.unit.members()
+    def engines(self) -> dict[str, UnitEngine]:
+        return self.unit.engines()
 
     def leader(self) -> str | None:
         """The engine that leads, once it reports so itself."""
-        record, members = self.record(), self.members()
+        record, engines = self.record(), self.engines()
         name = record.leader
-        return name if name in members and members[name].phase == "primary" else None
+        return name if name in engines and engines[name].phase == "primary" else None
 
     def follower(self, *phases: str) -> str | None:
         """The engine that does not lead, if it is in one of these phases."""
         leader = self.leader()
-        for name, member in self.members().items():
-            if leader is not None and name != leader and member.phase in (phases or ("ready", "following")):
+        for name, engine in self.engines().items():
+            if leader is not None and name != leader and engine.phase in (phases or ("ready", "following")):
                 return name
         return None
 
@@ -322,7 +322,7 @@ class Kit:
         """The logs of all processes, after the unit's record."""
         logs = sorted([*(self.root / "ha" / "logs").glob("*.log"), self.folder / "coordinator.log"])
         shown = "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs if log.exists())
-        return f"{self.record()}\n{self.members()}\n{shown}"
+        return f"{self.record()}\n{self.engines()}\n{shown}"
 
     def expected_output(self) -> Rows:
         """The output of an undisturbed run, an app's in one epoch; the files must be complete."""

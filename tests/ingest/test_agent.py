@@ -32,6 +32,7 @@ def write_lines(fd: int, lines: list[bytes]) -> int:
     return len(lines)
 
 
+@pytest.mark.process
 def test_an_agent_imports_no_heavy_library() -> None:
     code = f"import sys, penstock.ingest.agent_command; print(sorted(set({HEAVY}) & set(sys.modules)))"
     done = subprocess.run(

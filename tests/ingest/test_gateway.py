@@ -21,6 +21,8 @@ from penstock.ingest.store import Store
 from tests.ingest.processes import Connection, Processes, Running, token_file, until
 from tests.metrics.text import parse
 
+pytestmark = pytest.mark.process
+
 WEB1 = Hello("clicks", "web1")
 
 

@@ -83,6 +83,7 @@ def test_two_gateways_differ_by_partition_and_agree_by_producer(tmp_path: Path) 
         assert {one.id: read_all(log, whole(one)) for one in log.partitions({})} == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 30), st.lists(st.integers(1, 1_500), min_size=1, max_size=12))
 def test_gateways_with_different_progress_are_read_as_one_log(

@@ -100,6 +100,7 @@ def reduced_app(reduction: Reduction, history: History, steps: Sequence[int], cu
     return replace(reduction, source=replace(reduction.source, stream=stream)).engine_app()
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), st.lists(st.integers(1, 9), min_size=1), cuttings())
 def test_results_are_the_same_straight_cut_and_resumed(

@@ -51,6 +51,7 @@ def _rows(report: EpochReport) -> list[tuple[object, ...]]:
     return report.rows["totals"].rows() if "totals" in report.rows else []
 
 
+@pytest.mark.slow
 def test_results_are_the_same_however_epochs_are_cut(tmp_path: Path) -> None:
     fill(tmp_path / "log", 0, 20)
     results = []
@@ -91,7 +92,7 @@ def test_an_engine_releases_segments_that_it_will_not_read_again(tmp_path: Path)
     program = program_of(app, tmp_path / "state")
     settings = RunnerSettings(Shape(1, 1, 64), state_location(directory, None, 0))
     runner = EpochRunner(LocalStages(), program, directory, settings)
-    runner.recycle(3)
+    runner.remove_old_state(3)
     reached = directory.records.read_end(directory.manifests.epochs()[0])
     assert reached is not None
     assert read_floors(tmp_path / "log") == reached.at["sales"]

@@ -153,6 +153,7 @@ def test_a_declared_gap_is_distinguished_from_a_jump_after_a_reboot(tmp_path: Pa
     spool.close()
 
 
+@pytest.mark.process
 def test_a_full_disk_is_freed_of_acknowledged_lines(small_disk: Path) -> None:
     spool = Spool(small_disk)
     written = 0

@@ -34,6 +34,7 @@ def jobs(folder: Path, log: ListLog, idle_after: str | None) -> Program:
     return Program("straggling", folder / "state", streams={"events": events}, begin=COUNTS)
 
 
+@pytest.mark.slow
 def test_a_straggler_is_skipped_and_its_span_is_reported(tmp_path: Path) -> None:
     log = ListLog({"quick": [line(0)], "slow": [line(1)]}, finished=False)
     with serving(jobs(tmp_path, log, "1s"), tmp_path / "state") as running, connect(running.url) as client:

@@ -150,6 +150,7 @@ def rotate_twice(path: Path, spool: Spool) -> None:
     (spool.directory / "source.json").write_text(json.dumps(source))
 
 
+@pytest.mark.slow
 def test_a_renamed_file_settles_by_its_own_times(path: Path, tmp_path: Path) -> None:
     """Neither a restart of the agent nor a file that it has just reached restarts the wait."""
     spool = Spool(tmp_path / "spool")

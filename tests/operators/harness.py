@@ -1,7 +1,8 @@
 """Histories of events, drawn at random, and the engine without Spark to run queries over them.
 
 A history is what happened; a cutting is how the engine came to see it: where epochs end in each partition,
-how many slices there are in each epoch, where watermarks are held back. Only the first may decide what a query answers.
+how many slices there are in each epoch, where watermarks are held back. Only the first may decide what a query answers;
+except that a cutting may let partitions become idle, so that what they bring afterwards is late.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,18 @@ class History:
         return sum(map(len, self.partitions)) - len(self.on_time())
 
 
+#: two partitions, one with two events an instant
+HISTORY = History(
+    (
+        tuple(
+            Event(0, i, (1_000 + i // 2) * SECOND, "ada" if i % 3 else "bob", f"/{i % 4}", i, i / 4)
+            for i in range(24)
+        ),
+        tuple(Event(1, i, (1_000 + i) * SECOND, "cyd", "/x", -i, None) for i in range(9)),
+    )
+)
+
+
 @dataclass(frozen=True)
 class Cutting:
     """After how many events an epoch ends, per partition, and the slices of the epochs, in turn; and what decides where
@@ -90,8 +104,8 @@ class Cutting:
     ends: tuple[frozenset[int], ...]
     slices: tuple[int, ...]
     holds: int | None = None
-    #: partitions of which nothing is seen until all of the others is read
-    idle: frozenset[int] = frozenset()
+    #: per partition, the offsets at which it is silent, each with the number of times that its log is listed until then
+    silences: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property
     def closing(self) -> Holding | None:
@@ -126,22 +140,31 @@ STRAIGHT = Cutting((), (1,))
 
 
 class CutLog(ListLog):
-    """A log whose partitions can be taken up to the given places only, one place an epoch; idle ones come last."""
+    """A log whose partitions can be taken up to the given ends only, one end an epoch.
+
+    A partition that is read up to one of its `silences` has nothing more until it has been listed so many times.
+    """
 
     def __init__(
         self,
         lines: Mapping[str, Sequence[str]],
         ends: Mapping[str, frozenset[int]],
-        idle: frozenset[str] = frozenset(),
+        silences: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     ) -> None:
         super().__init__(lines)
-        self._ends, self._idle = ends, idle
+        self._ends, self._silences = ends, silences or {}
+        self._listed: Counter[tuple[str, int]] = Counter()
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        found = super().partitions(offsets)
-        if all(one.latest <= offsets.get(one.id, 0) for one in found if one.id not in self._idle):
-            return found
-        return [replace(one, latest=0, finished=False) if one.id in self._idle else one for one in found]
+        return [self._until_silent(one, offsets.get(one.id, 0)) for one in super().partitions(offsets)]
+
+    def _until_silent(self, partition: Partition, read: int) -> Partition:
+        for at, times in sorted(self._silences.get(partition.id, ())):
+            if read == at:
+                self._listed[partition.id, at] += 1
+            if read <= at <= partition.latest and self._listed[partition.id, at] <= times:
+                return replace(partition, latest=at, finished=False)
+        return partition
 
     def cut(self, partition: str, start: int, units: int) -> int:
         whole = super().cut(partition, start, units)
@@ -181,9 +204,18 @@ def cuttings() -> st.SearchStrategy[Cutting]:
     return st.builds(Cutting, st.tuples(ends, ends, ends), slices, st.none() | st.integers(0, 999))
 
 
-def events_stream(history: History, cutting: Cutting = STRAIGHT, name: str = "events") -> ps.Stream:
-    """A stream over a history."""
-    lines = {f"p{at}": [event.line() for event in part] for at, part in enumerate(history.partitions)}
+#: the partition and the offset of an event
+Place = tuple[int, int]
+
+
+def events_stream(
+    history: History, cutting: Cutting = STRAIGHT, name: str = "events", *, unreadable: Collection[Place] = ()
+) -> ps.Stream:
+    """A stream over a history. Events at the `unreadable` places become dead letters; the others keep their offsets."""
+    lines = {
+        f"p{at}": ["?" if (at, event.offset) in unreadable else event.line() for event in part]
+        for at, part in enumerate(history.partitions)
+    }
     ends = {f"p{at}": places for at, places in enumerate(cutting.ends)}
     columns = {
         "time": pl.Datetime("us", "UTC"),
@@ -193,8 +225,8 @@ def events_stream(history: History, cutting: Cutting = STRAIGHT, name: str = "ev
         "x": pl.Float64(),
     }
     decoder = ps.json_lines(columns, times={"time": "us"})
-    idle = frozenset(f"p{at}" for at in cutting.idle)
-    return ps.stream(name, CutLog(lines, ends, idle), decoder, time="time", lateness=LATENESS / SECOND)
+    silences = {f"p{at}": places for at, places in enumerate(cutting.silences)}
+    return ps.stream(name, CutLog(lines, ends, silences), decoder, time="time", lateness=LATENESS / SECOND)
 
 
 def fast_directory() -> tempfile.TemporaryDirectory[str]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ def running(history: History, size: int) -> list[Row]:
     return rows
 
 
+@pytest.mark.slow
 @modestly
 @given(
     histories(), cuttings(), st.sampled_from([1, 2, 7]), st.sampled_from([("user",), ("user", "page"), ()])
@@ -96,6 +98,7 @@ def test_windows_hold_exactly_their_events(
     assert [row["window_end"] for row in rows] == sorted(row["window_end"] for row in rows)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), st.sampled_from([1, 3]))
 def test_running_totals_are_emitted_for_each_step_with_events(
@@ -109,6 +112,7 @@ def test_running_totals_are_emitted_for_each_step_with_events(
     assert in_any_order(rows) == in_any_order(running(history, seconds * SECOND))
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(floats=True), cuttings(), cuttings())
 def test_sums_of_any_floats_are_the_same_to_the_last_bit(

@@ -12,9 +12,9 @@ from hypothesis import given
 import penstock as ps
 from penstock import col
 from tests.operators.harness import (
+    HISTORY,
     SECOND,
     Cutting,
-    Event,
     History,
     cuttings,
     events_stream,
@@ -26,18 +26,10 @@ from tests.operators.harness import (
     run_query,
 )
 
-HISTORY = History(
-    (
-        tuple(
-            Event(0, i, (1_000 + i // 2) * SECOND, "ada" if i % 3 else "bob", f"/{i % 4}", i, i / 4)
-            for i in range(24)
-        ),
-        tuple(Event(1, i, (1_000 + i) * SECOND, "cyd", "/x", -i, None) for i in range(9)),
-    )
-)
 IN_PIECES = Cutting((frozenset({3, 8, 9, 20}), frozenset({1, 5})), (1, 3, 2))
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_the_last_counts_of_windows(history: History, cutting: Cutting) -> None:
@@ -56,6 +48,7 @@ def test_the_last_counts_of_windows(history: History, cutting: Cutting) -> None:
     assert in_any_order(rows) == in_any_order(expected)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_windows_over_windows(history: History, cutting: Cutting) -> None:
@@ -93,6 +86,7 @@ def test_rows_of_one_instant_follow_one_another_in_a_fixed_order() -> None:
     assert run_query(query, HISTORY, IN_PIECES) == run_query(query, HISTORY) != []
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_a_union_is_its_parts(history: History, cutting: Cutting) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from tests.operators.harness import (
     run_query,
 )
 from tests.operators.two_streams import CONDITIONS, Pair, Where, row_of, run_two_streams
+
+pytestmark = pytest.mark.slow
 
 
 def in_turn(left: list[Event], right: list[Event], partitions: int, n: int, where: Where) -> list[Pair]:

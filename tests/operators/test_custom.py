@@ -60,6 +60,7 @@ def with_buckets(app: ps.App, cutting: Cutting, buckets: int) -> dict[str, list[
     return found
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), st.sampled_from([1, 4, 64]))
 def test_a_fold_in_strict_order_with_several_outputs(
@@ -111,6 +112,7 @@ def test_answers_need_not_be_asked_for() -> None:
 # -- ticks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @modestly
 @given(
     histories(),
@@ -142,6 +144,7 @@ def test_ticks_come_between_the_events_they_lie_between(
     assert Counter(ends) == Counter(expected)
 
 
+@pytest.mark.slow
 @modestly
 @given(
     histories(),
@@ -183,6 +186,7 @@ def test_a_state_may_be_anything_that_has_bytes(kind: type[SumState]) -> None:
 # -- rows ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), st.sampled_from([None, 1, SECOND, 4 * SECOND]))
 def test_a_function_for_every_row(history: History, cutting: Cutting, forget: int | None) -> None:
@@ -215,6 +219,7 @@ def test_a_function_for_every_row(history: History, cutting: Cutting, forget: in
 # -- aggregates in strict order ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_an_aggregate_can_be_given_its_events_in_strict_order(history: History, cutting: Cutting) -> None:

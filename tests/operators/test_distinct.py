@@ -45,6 +45,7 @@ def oracle(history: History, columns: Sequence[str], within: int | None) -> list
     return rows
 
 
+@pytest.mark.slow
 @modestly
 @given(
     histories(),
@@ -62,6 +63,7 @@ def test_an_event_is_emitted_if_none_was_just_before(
     assert rows == oracle(history, columns, within)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_answers_can_be_distinct_too(history: History, cutting: Cutting) -> None:
@@ -86,6 +88,7 @@ def test_keys_of_one_hash_stay_apart(cut: int, within: int | None, tmp_path: Pat
     assert [(row[TIME], row["user"], row["n"]) for row in rows] == expected
 
 
+@pytest.mark.slow
 def test_what_holds_nothing_back_any_more_is_forgotten(tmp_path: Path) -> None:
     history = History((tuple(Event(0, i, i * SECOND, f"u{i}", None, i, None) for i in range(200)),))
     cutting = Cutting((frozenset(range(200)),), (1,))

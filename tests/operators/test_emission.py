@@ -39,6 +39,8 @@ from tests.operators.windows_oracle import (
     windows,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def updates(
     history: History, shape: Shape, keys: tuple[str, ...], functions: Functions, every: float

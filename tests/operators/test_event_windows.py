@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ from tests.operators.harness import (
     modestly,
     run_query,
 )
+
+pytestmark = pytest.mark.slow
 
 width = ps.aggregate_function(
     "width",

@@ -66,6 +66,7 @@ WINDOWS: dict[str, Callable[[ps.Stream], ps.Stream]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_memory_lasts_over_many_epochs_and_compactions(kind: str) -> None:
     straight = run_query(WINDOWS[kind], HISTORY)
@@ -101,6 +102,7 @@ CHAINS: dict[str, Build] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_what_reads_the_answers_reads_the_same_however_it_is_cut(chain: str) -> None:
     straight = run_query(CHAINS[chain], HISTORY)

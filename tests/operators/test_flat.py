@@ -30,6 +30,8 @@ from tests.operators.harness import (
     run_query,
 )
 
+pytestmark = pytest.mark.slow
+
 #: the letters of a page: several, one, none, or no list at all
 LETTERS = {"/a": ["a", "b", "a"], "/b": ["b"], "/c": [], None: None}
 

@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 import penstock as ps
@@ -22,6 +23,8 @@ from tests.operators.harness import (
     modestly,
     run_query,
 )
+
+pytestmark = pytest.mark.slow
 
 EVERYTHING = (
     ps.first("n", "first"),

@@ -173,6 +173,7 @@ def test_half_a_pair_and_a_bad_name_are_refused() -> None:
         ps.aggregate_function("my own", **working)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_in_a_query_the_cuts_do_not_show(history: History, cutting: Cutting) -> None:

@@ -69,6 +69,7 @@ def answers(
     return rows
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), st.integers(1, 3), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_the_best_of_every_group(
@@ -84,6 +85,7 @@ def test_the_best_of_every_group(
     assert in_any_order(micros(run_query(build, history, cutting))) == in_any_order(expected)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), st.integers(1, 3), st.booleans())
 def test_a_top_that_something_follows_is_the_one_of_the_gather(
@@ -98,6 +100,7 @@ def test_a_top_that_something_follows_is_the_one_of_the_gather(
     assert in_any_order(followed) == in_any_order(global_top)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_a_top_goes_on_into_another_operator(history: History, cutting: Cutting) -> None:

@@ -105,6 +105,7 @@ def test_an_encoding_names_no_class(sample: Any) -> None:
     assert " at 0x" not in text
 
 
+@pytest.mark.process
 def test_encodings_are_the_same_in_another_process() -> None:
     code = (
         "from tests.operators.samples import SAMPLES\n"

@@ -32,6 +32,8 @@ from tests.operators.harness import (
 )
 from tests.operators.two_streams import CONDITIONS, joined, row_of, run_two_streams
 
+pytestmark = pytest.mark.slow
+
 BOUNDS = [(0, 0), (2, 2), (0, 3), (1, 0), (2, 5), (30, 30)]
 HOWS = ["inner", "left", "right", "full"]
 

@@ -22,6 +22,8 @@ from tests.operators.harness import (
     run_query,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def oracle(history: History, n: int, values: tuple[str, ...], partial: bool) -> list[Row]:
     seen: dict[Any, deque[Event]] = defaultdict(lambda: deque(maxlen=n))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def looked_up(events: list[Event], changes: list[Event], how: str, deletes: bool
     return rows
 
 
+@pytest.mark.slow
 @modestly
 @given(
     histories(most_events=20),
@@ -87,6 +89,7 @@ def test_events_meet_the_row_of_their_time(
     assert in_any_order(rows) == in_any_order(expected)
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings(), st.booleans())
 def test_a_stream_looks_itself_up(history: History, cutting: Cutting, broadcast: bool) -> None:
@@ -124,6 +127,7 @@ def history_of(*events: tuple[float, str | None, int]) -> History:
 PIECES = Cutting((frozenset(range(40)),), (1, 3, 2))
 
 
+@pytest.mark.slow
 def test_the_table_is_remembered_and_forgets_the_deleted_over_many_epochs() -> None:
     """Keys come and go; each event sees its key as it is then."""
     table = history_of(*((i + 0.5, f"u{i % 7}", -1 if i % 3 == 0 else i) for i in range(40)))

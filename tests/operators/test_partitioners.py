@@ -14,7 +14,7 @@ import penstock as ps
 from penstock import col
 from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
-from penstock.operators.routing import ByKey, Partitioner
+from penstock.operators.routes import ByKey, Partitioner
 from penstock.query.compile import compile_app
 from penstock.query.explain import explain_app
 from penstock.state.buckets import HASH, buckets_of
@@ -41,6 +41,7 @@ def wild(keys: pl.DataFrame) -> pl.Series:
 PARTITIONERS = [ps.by_range("user", ["b", "d"]), ps.by_function(by_length, 3), ps.by_range("user", ["zz"])]
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 @pytest.mark.parametrize("partition", PARTITIONERS, ids=str)
@@ -80,6 +81,7 @@ def test_the_same_partitioner_again_needs_no_exchange_and_another_one_does() -> 
     assert same.fingerprint != other.fingerprint
 
 
+@pytest.mark.slow
 @modestly
 @given(histories(), cuttings())
 def test_rebalanced_rows_are_the_same_rows(history: History, cutting: Cutting) -> None:

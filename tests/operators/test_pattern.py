@@ -33,6 +33,8 @@ from tests.operators.harness import (
 from tests.operators.pattern_oracle import WITHIN, Condition, Step, oracle, patterns
 from tests.operators.test_collisions import EVENTS, driven
 
+pytestmark = pytest.mark.slow
+
 
 def match_pattern(
     events: ps.Stream, steps: Sequence[Step], within: int, contiguous: bool, skip: bool, timeouts: bool

@@ -31,6 +31,8 @@ from tests.operators.harness import (
     run_query,
 )
 
+pytestmark = pytest.mark.slow
+
 Rule = Callable[[Event, Event], Any]
 
 #: predicates over two events: in Polars' words and in Python's; null is not true

@@ -15,7 +15,7 @@ from penstock.operators.join_candidates import SortedRows
 from penstock.operators.join_columns import JoinCondition
 from penstock.operators.pair_filter import build_pair_filter, split_conjuncts
 from penstock.operators.product_pairs import PairFinder, ranges_within
-from penstock.operators.routing import Grid
+from penstock.operators.routes import Grid
 from tests.operators.harness import modestly
 
 col = pl.col

@@ -39,6 +39,8 @@ from tests.operators.windows_oracle import (
     windows,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @modestly
 @given(histories(), cuttings(), SHAPES, KEYS, FUNCTIONS)

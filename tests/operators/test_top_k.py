@@ -26,6 +26,8 @@ from tests.operators.harness import (
     run_query,
 )
 
+pytestmark = pytest.mark.slow
+
 Measure = Callable[[list[Event]], int | None]
 
 

@@ -120,6 +120,7 @@ def test_records_removed_by_retention_are_an_error(kafka: KafkaCluster, fill: Fi
             read_all(log, Span("p0", 40, 50))
 
 
+@pytest.mark.slow
 def test_unreachable_brokers_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.logs.kafka._REQUEST_SECONDS", 1.0)
     with pytest.raises(ExternalError, match="LOG_UNREADABLE"):
@@ -157,6 +158,7 @@ def test_a_key_that_is_no_column_is_refused(kafka: KafkaCluster) -> None:
         KafkaTopic(kafka.brokers, kafka.topic(), key="page").open("job", {"n": pl.Int64()})
 
 
+@pytest.mark.slow
 def test_the_sink_fails_when_brokers_are_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.sinks.kafka_topic._SECONDS", 1.0)
     with pytest.raises(ExternalError, match="SINK_UNWRITABLE"):

@@ -182,6 +182,7 @@ def test_a_password_is_not_in_errors_and_descriptions() -> None:
     assert "secret" not in str(caught.value) + sink.describe()
 
 
+@pytest.mark.process
 def test_a_server_that_crashed_keeps_what_it_committed() -> None:
     if reason := postgres_server.why_not():
         pytest.skip(reason)

@@ -23,6 +23,8 @@ import pytest
 
 from penstock.cli.demo import Name
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 #: files that a build needs besides the package
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")

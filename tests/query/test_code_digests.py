@@ -185,6 +185,7 @@ def test_neither_the_file_nor_where_it_is_counts(before: dict[str, str], tmp_pat
     assert code(APP, tmp_path / "elsewhere", "other.py") == before
 
 
+@pytest.mark.process
 def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     program = "import json, sys; from tests.query.test_code_digests import *; "

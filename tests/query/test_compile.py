@@ -162,6 +162,7 @@ print(plan(query()).fingerprint)
 """
 
 
+@pytest.mark.process
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     root = Path(__file__).parent.parent.parent
     fingerprints = {

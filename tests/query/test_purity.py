@@ -127,6 +127,7 @@ def test_a_function_that_only_handles_dates_or_waits_is_taken(
     clicks().map_batches(function)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.3, 60])
 def test_a_slow_function_is_called_once_and_not_waited_for(seconds: float) -> None:
     over, sizes = threading.Event(), []

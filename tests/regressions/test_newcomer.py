@@ -102,9 +102,16 @@ def test_expressions_of_types_that_cannot_be_compared_are_refused(s, wrong):
 
 def test_keys_can_be_a_list(s):
     assert s.key_by(["user", "page"]).keys == ("user", "page")
-    assert run(s.distinct(["user"], within="1h")) == run(s.distinct("user", within="1h"))
-    assert run(s.key_by("user").last(2, ["page"])) == run(s.key_by("user").last(2, "page"))
-    assert run(s.explode(["tags"])) == run(s.explode("tags"))
+    users = {row["user"] for row in ROWS}
+    distinct = run(s.distinct(["user"], within="1h"))
+    assert sorted(row["user"] for row in distinct) == sorted(users)
+    assert distinct == run(s.distinct("user", within="1h"))
+    last = run(s.key_by("user").last(2, ["page"]))
+    assert len(last) == len(ROWS) - len(users)
+    assert last == run(s.key_by("user").last(2, "page"))
+    exploded = run(s.explode(["tags"]))
+    assert [row["tags"] for row in exploded] == ["p", "q"] * len(ROWS)
+    assert exploded == run(s.explode("tags"))
 
 
 def test_an_expression_where_a_column_name_is_expected_is_refused(s):

@@ -51,7 +51,7 @@ def test_a_pattern_with_an_absent_step_skips_overlapping_matches_of_a_silent_key
         steps = ps.step("a", col("n") == 1), ps.step("b", col("n") == 2, absent=True)
         return stream(rows).key_by("user").pattern(*steps, within="3s", after="skip").select("user", "a_n")
 
-    assert run(build()) == run(build(), units=1)
+    assert run(build()) == run(build(), units=1) == [{"user": "a", "a_n": 1}]
 
 
 def test_an_idle_table_does_not_hold_back_lookups():
@@ -89,6 +89,7 @@ def test_a_filter_protects_the_filter_after_it():
     assert run(guarded) == [{"page": "7"}]
 
 
+@pytest.mark.slow
 def test_first_and_last_of_lists_do_not_depend_on_epochs():
     def build():
         lists = stream(ROWS).key_by("user").window("4s").aggregate(ps.collect("page", "c"))
@@ -97,6 +98,7 @@ def test_first_and_last_of_lists_do_not_depend_on_epochs():
     assert_same_rows(build)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["distinct", "last", "changes", "rebalance"])
 def test_rows_of_a_union_have_positions_of_their_own(how):
     """Two rows of one event share (time, partition, sequence); operators that pass these on must distinguish them."""
@@ -135,9 +137,12 @@ def test_rows_exploded_twice_from_a_file_longer_than_8_mb():
             reports = run_inline(app, Path(folder) / "s", slices=1, epoch_units=units)
             return [row for r in reports for rows in r.rows.values() for row in rows.to_dicts()]
 
-    assert rows_of(1 << 40) == rows_of(1_000_000)
+    seen = 867 * 2 * 3  # seconds, copies of each, words of each
+    expected = [{"w": [str((at + i) % 3 + 1) for i in range(6)]} for at in range(seen - 5)]
+    assert rows_of(1 << 40) == rows_of(1_000_000) == expected
 
 
+@pytest.mark.slow
 def test_negative_and_positive_zero_are_one_key():
     rows = {
         "p0": [ev(0, x=-0.0), ev(2, x=0.0), ev(4, x=0.0)],

@@ -85,6 +85,7 @@ def test_a_replicated_source_is_as_good_as_one(
     assert rows_below(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_copies_that_grow_unevenly_do_not_change_the_rows(
     undisturbed: Rows, gateways: list[Gateway], tmp_path: Path, seed: int

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 import penstock as ps
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.epoch.runner import EpochReport
-from penstock.ha.unit import Member
+from penstock.ha.unit import UnitEngine
 from penstock.logs.contract import Log, Partition, Span
 from penstock.logs.copy_choice import Extent
 from penstock.replica.copy_agreement import MOST_NAMED, CopyReporter, CopyReports, replicated_logs
@@ -22,9 +23,9 @@ from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
 from penstock.testing.inline import InlineEngine
-from penstock.testing.manual_clock import ManualClock
+from penstock.testing.manual_clock import ManualClock, PassingClock
 from tests import golden_query as golden
-from tests.epoch.test_admission import GrowingLog, PassingClock, new_admission
+from tests.epoch.test_admission import GrowingLog, new_admission
 from tests.logs.test_replicated_log import Frail, Pruned
 
 LINES = golden.lines(count=120)
@@ -70,6 +71,7 @@ def undisturbed(tmp_path: Path) -> dict[str, list[Any]]:
         engine.close()
 
 
+@pytest.mark.slow
 def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_epochs(tmp_path: Path) -> None:
     one, two = new_copies()
     engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "leader", epoch_units=25)
@@ -121,10 +123,10 @@ def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
     reporter.look()
     reporter.look()
     assert len(sent) == 1  # only what has changed
-    member = json.loads(json.dumps(vars(Member(1, "here", "active", reach=sent[0]))))
+    body = json.loads(json.dumps(vars(UnitEngine(1, "here", "active", reach=sent[0]))))
     leading = program(ps.replicated(*leaders))
     copy_reports = reports_of(leading)
-    copy_reports.apply({"e2": Member(**member).reach, "e3": {}})
+    copy_reports.apply({"e2": UnitEngine(**body).reach, "e3": {}})
     log = replicated_logs(leading)["events"]
     assert log.partitions({}) == [Partition("p0", 0, 50), Partition("p1", 0, 50)]
     assert [log.route(name) for name in ("p0", "p1")] == [1, 1]

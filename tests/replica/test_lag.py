@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ExternalError
-from penstock.ha.unit import Member
+from penstock.ha.unit import UnitEngine
 from penstock.replica.lag import (
     MOST_BEHIND,
     MOST_SECONDS,
@@ -38,12 +38,12 @@ def test_the_leader_does_not_wait_for_a_follower_without_progress() -> None:
 
 
 def test_the_manifests_show_epochs_that_a_follower_has_not_reported_yet(tmp_path: Path) -> None:
-    member = Member(1, "here", "active", directory=str(tmp_path), epoch=3)
-    assert last_epoch(member) == 3
+    engine = UnitEngine(1, "here", "active", directory=str(tmp_path), epoch=3)
+    assert last_epoch(engine) == 3
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests" / f"{7:012d}.json").write_bytes(b"")
-    assert last_epoch(member) == 7
-    assert last_epoch(Member(1, "here", "active")) == -1
+    assert last_epoch(engine) == 7
+    assert last_epoch(UnitEngine(1, "here", "active")) == -1
 
 
 @pytest.mark.parametrize(

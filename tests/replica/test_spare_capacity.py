@@ -59,6 +59,7 @@ def test_it_pauses_while_the_leader_is_behind(paused: bool, behind: float | None
     assert should_pause(paused, behind) is should
 
 
+@pytest.mark.process
 def test_all_threads_and_children_have_a_lower_priority_until_it_is_restored() -> None:
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     if not can_restore_priority(usual) or usual + NICE > 19:

@@ -48,18 +48,18 @@ def measured(
     )
 
 
-def snapshot(at: float, *sub_queries: Measured, executors: Sequence[str] = ()) -> Snapshot:
-    names = tuple(executors) or tuple(dict.fromkeys(e for one in sub_queries for e in one.placement if e))
+def snapshot(at: float, *stages: Measured, executors: Sequence[str] = ()) -> Snapshot:
+    names = tuple(executors) or tuple(dict.fromkeys(e for one in stages for e in one.placement if e))
     count = len(names)
     fleet = Fleet(names, np.ones(count, dtype=np.int64), np.zeros(count), np.zeros(count))
-    return Snapshot(at, PERIOD, fleet, {one.sub_query: one for one in sub_queries}, 0.5, 1.0)
+    return Snapshot(at, PERIOD, fleet, {one.stage: one for one in stages}, 0.5, 1.0)
 
 
-def steady_situation(settings: ElasticSettings, *sub_queries: Measured, seconds: float = 400.0) -> Situation:
+def steady_situation(settings: ElasticSettings, *stages: Measured, seconds: float = 400.0) -> Situation:
     """The situation after the same measurements for so many seconds."""
     history = History(settings.window_seconds, settings.patience_seconds)
     for number in range(1, int(seconds / PERIOD) + 1):
-        history = history.add(snapshot(number * PERIOD, *sub_queries))
+        history = history.add(snapshot(number * PERIOD, *stages))
     assert history.latest is not None
     return Situation(history.latest, history, settings)
 

@@ -179,7 +179,7 @@ def test_a_slowest_slice_is_relieved_however_large_the_fleet() -> None:
         ElasticSettings(most_executors=1000),
         measured(loads, [b // 6 for b in range(600)], [f"e{n}" for n in range(100)]),
     )
-    assert now.snapshot.sub_queries["q1"].imbalance < SETTINGS.upper_imbalance
+    assert now.snapshot.stages["q1"].imbalance < SETTINGS.upper_imbalance
     assert isinstance(decide_checked(now), Move)
 
 
@@ -207,7 +207,7 @@ def test_one_bucket_that_is_most_of_the_work_stays() -> None:
     assert "no move of buckets would lower it enough" in decision.reason
 
 
-def test_sub_queries_share_the_fleet() -> None:
+def test_stages_share_the_fleet() -> None:
     now = steady_situation(SETTINGS, even_load(4.5, 10, name="q1"), even_load(4.5, 10, name="q2"))
     decision = decide_checked(now)
     assert isinstance(decision, Provision)
@@ -301,7 +301,7 @@ def test_no_manager_gets_past_the_budget(count: int, least: int, over: int, step
 def test_invalid_decisions_of_a_manager_are_refused() -> None:
     now = steady_situation(SETTINGS, even_load(6.0, 10))
     nonsense: list[Decision] = [
-        Move("q9", {1: (0, 1)}, "no such sub-query"),
+        Move("q9", {1: (0, 1)}, "no such stage"),
         Move("q1", {999: (0, 1)}, "no such bucket"),
         Move("q1", {0: (5, 1)}, "not there"),
         Move("q1", {0: (0, 99)}, "no such slice"),

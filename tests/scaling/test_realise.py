@@ -276,6 +276,7 @@ EVENTS = st.one_of(
 DECISIONS = st.sampled_from([GROW, SHRINK, Move("q1", MOVES["q1"], "")])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(DECISIONS, st.lists(st.tuples(EVENTS, st.floats(0, 90)), max_size=25))
 def test_every_order_ends_and_released_executors_have_no_pending_moves(

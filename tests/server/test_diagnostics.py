@@ -142,6 +142,7 @@ def test_an_engine_that_nobody_measures_has_no_figures(site: kit.Site) -> None:
     assert (found["name"], found["measured"], found["sub_queries"]) == ("test", False, {})
 
 
+@pytest.mark.slow
 def test_a_start_after_a_crash_is_a_restart(state: Path) -> None:
     with kit.site(state, events=10) as site:
         assert (site.get("/recovery")["starts"], site.get("/recovery")["restarts"]) == (1, [])

@@ -96,6 +96,7 @@ def test_clients_remembered_are_bounded() -> None:
     assert len(limiter._clients) <= 10_000
 
 
+@pytest.mark.slow
 def test_subscribers_are_bounded(state: Path) -> None:
     with kit.site(state, limits=Limits(subscribers=2)) as site:
         with (

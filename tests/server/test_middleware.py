@@ -132,6 +132,7 @@ def test_every_stream_has_its_watermark(tmp_path: Path) -> None:
     assert values["watermarks"]["clicks"] > values["watermarks"]["old"]
 
 
+@pytest.mark.process
 def test_a_service_logs_that_it_listens_once_it_owns_the_state(tmp_path: Path) -> None:
     serve = ["serve", "--empty", "--state", "state", "--no-ui", "--listen", "127.0.0.1:0"]
     other = InlineEngine(Program("service", tmp_path / "state"), tmp_path / "state")

@@ -332,6 +332,7 @@ def test_any_text_can_be_a_parameter(tmp_path: Path, text: str) -> None:
 # -- TLS -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.skipif(
     not any(os.access(f"{p}/openssl", os.X_OK) for p in os.environ["PATH"].split(":")), reason="no openssl"
 )

@@ -201,6 +201,7 @@ def open_without_reading(site: kit.Site) -> socket.socket:
     return line
 
 
+@pytest.mark.slow
 def test_a_slow_subscriber_is_dropped_with_a_reason_and_delays_nobody(state: Path) -> None:
     limits = Limits(behind_epochs=8, patience_seconds=30)
     with wide_site(state, limits) as site, open_subscription(site) as quick:
@@ -224,6 +225,7 @@ def test_a_slow_subscriber_is_dropped_with_a_reason_and_delays_nobody(state: Pat
         assert site.get("/status")["subscribers_dropped"] == {"slow": 1}
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_never_reads_is_disconnected(state: Path) -> None:
     with wide_site(state, Limits(behind_epochs=8, patience_seconds=0.3)) as site:
         line = open_without_reading(site)
@@ -234,6 +236,7 @@ def test_a_subscriber_that_never_reads_is_disconnected(state: Path) -> None:
         line.close()
 
 
+@pytest.mark.slow
 def test_two_hundred_subscribers_get_every_epoch_once(state: Path) -> None:
     """Some of them disconnect in between and reconnect."""
     epochs, clients = 25, 200

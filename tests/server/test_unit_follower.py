@@ -12,7 +12,7 @@ import pytest
 
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.ha.unit import Unit, UnitEngine, UnitRecord
 from penstock.server import unit_follower as module
 from penstock.server.unit_follower import NO_LEADER, UnitFollower
 
@@ -28,7 +28,7 @@ def test_a_leader_that_was_not_seen_for_longer_than_its_lease_is_none(
     unit.create_record(UnitRecord(Scheme.deployed, str(unit.root), leader="e1", generation=1))
     session = unit.store.start_session(60.0)
     unit.join(
-        session, "e1", Member(os.getpid(), socket.gethostname(), "passive", session.id, phase="primary")
+        session, "e1", UnitEngine(os.getpid(), socket.gethostname(), "passive", session.id, phase="primary")
     )
     host: Any = SimpleNamespace(phase="starting engines", follow=lambda *arguments: None)
     questions = SimpleNamespace(follow_results=lambda epoch: None)

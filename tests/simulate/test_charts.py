@@ -1,4 +1,4 @@
-"""A chart is whole SVG that shows every curve, mark and name, with no more points than are needed."""
+"""A chart is valid SVG that shows every curve, mark and name, with no more points than needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_steps_are_drawn_as_steps() -> None:
     assert path.count("V") == 1
 
 
-def test_marks_go_through_all_charts_and_are_counted_by_kind() -> None:
+def test_marks_cross_all_charts_and_are_counted_by_kind() -> None:
     chart = Curves("p", [0.0, 600.0], [Curve("", [1, 2], "red")], clock=True, high=100)
     marks = [Mark(60, "move", "blue", "why <not>"), Mark(300, "move", "blue", "again")]
     svg = draw_sheet("t", [chart, chart], marks)
@@ -62,13 +62,13 @@ def test_a_level_is_named_and_a_percentage_is_shown_as_one() -> None:
     assert {"upper", "0%", "100%"} <= set(shown)
 
 
-def test_bars_are_ordered_and_the_greatest_reaches_farthest() -> None:
+def test_bars_are_sorted_and_their_lengths_follow_their_values() -> None:
     svg = bars("speed", "events/s", {"slow": 1_500, "ours": 2_000_000, "mid": 30_000}, "ours")
     shown = texts(svg)
     assert [name for name in shown if name in ("slow", "ours", "mid")] == ["ours", "mid", "slow"]
     assert "2M events/s" in shown
-    wide = [float(r.get("width", "")) for r in ElementTree.fromstring(svg).iter(f"{SVG}rect")][1:]
-    assert wide == sorted(wide, reverse=True)
+    widths = [float(r.get("width", "")) for r in ElementTree.fromstring(svg).iter(f"{SVG}rect")][1:]
+    assert widths == sorted(widths, reverse=True)
     assert "1k" in shown
 
 
@@ -79,7 +79,7 @@ def test_equal_ratios_are_equal_distances_on_logarithmic_axes() -> None:
     steps = np.diff(np.array(points), axis=0)
     assert steps[0] == pytest.approx(steps[1], abs=0.15)
     assert {"one", "other", "keys", "cost"} <= set(texts(svg))
-    assert other.count("M") == 2  # it has no value in the middle
+    assert other.count("M") == 2  # two separate points
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Loads have the form they are named for; files are read, and refused with their line."""
+"""Loads have the shape of their names; a load is read from a file, and an invalid file is refused with its row."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.errors import UserError
 from penstock.simulate.loads import SPREADS, Trace, find_spread, find_trace
 
 
-def test_each_load_has_the_form_of_its_name() -> None:
+def test_each_load_has_the_shape_of_its_name() -> None:
     assert set(Trace().rates(100, 5, 1)) == {100_000}
     spike = Trace("spike", rate=10).rates(3600, 5, 1)
     assert (spike[0], spike.max(), spike[-1]) == (10, 30, 10)
-    assert spike[185] == pytest.approx(30, rel=0.1)  # 30 s after it began
+    assert spike[185] == pytest.approx(30, rel=0.1)  # 30 s after it started
     step = Trace("step", rate=10).rates(3600, 5, 1)
     assert (step[0], step[-1]) == (10, 30)
     sine = Trace("sine", rate=10).rates(3600, 5, 1)
@@ -34,9 +34,9 @@ def test_noise_is_seeded_and_of_the_given_size() -> None:
     assert Trace(noise=2.0).rates(50_000, 5, 1).min() == 0
 
 
-def test_a_file_is_read_with_or_without_a_head(tmp_path: Path) -> None:
+def test_a_file_is_read_with_or_without_a_header(tmp_path: Path) -> None:
     file = tmp_path / "load.csv"
-    file.write_text("time,rate\n100,10\n# a remark\n200,30\n")
+    file.write_text("time,rate\n100,10\n# a comment\n200,30\n")
     trace = find_trace(str(file))
     assert trace.points == ((0.0, 10.0), (100.0, 30.0))
     assert trace.rates(100, 50, 1) == pytest.approx([15, 25])
@@ -56,7 +56,7 @@ def test_a_file_is_read_with_or_without_a_head(tmp_path: Path) -> None:
         ("0,1\n5,nan\n", "row 2 has a rate"),
     ],
 )
-def test_a_bad_file_is_reported_with_its_row(text: str, why: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported_with_its_row(text: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "load.csv"
     file.write_text(text)
     with pytest.raises(UserError) as caught:
@@ -65,7 +65,7 @@ def test_a_bad_file_is_reported_with_its_row(text: str, why: str, tmp_path: Path
     assert why in caught.value.text()
 
 
-def test_what_is_neither_name_nor_file_is_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         find_trace("wobbly")
     assert caught.value.condition == "NO_SUCH_TRACE"
@@ -75,14 +75,14 @@ def test_what_is_neither_name_nor_file_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", SPREADS)
-def test_shares_are_shares_at_any_time(name: str) -> None:
+def test_the_shares_of_keys_add_up_to_one_at_any_time(name: str) -> None:
     spread = find_spread(name, 256, 1)
     for share in (0.0, 0.3, 0.99):
         assert spread(share).sum() == pytest.approx(1)
         assert (spread(share) >= 0).all()
 
 
-def test_means_move_and_deviations_shrink() -> None:
+def test_moving_spreads_move_their_mean_and_their_deviation() -> None:
     mean = find_spread("moving-mean", 256, 1)
     peaks = [int(np.convolve(mean(s), np.ones(9), "same").argmax()) for s in (0.3, 0.5, 0.7, 0.9)]
     assert peaks == sorted(peaks)

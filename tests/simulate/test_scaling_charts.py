@@ -1,4 +1,4 @@
-"""The picture of a simulated run has every panel and every decision."""
+"""The chart of a simulated run shows every panel and every decision."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_run_is_drawn_with_its_decisions() -> None:
-    one = simulate_scaling(ScalingRun(Trace("spike"), hours=0.5))
-    drawn = ElementTree.fromstring(draw_scaling(one, "a < b & c"))
-    texts = [text.text for text in drawn.iter(f"{SVG}text")]
+    run = simulate_scaling(ScalingRun(Trace("spike"), hours=0.5))
+    svg = ElementTree.fromstring(draw_scaling(run, "a < b & c"))
+    texts = [text.text for text in svg.iter(f"{SVG}text")]
     assert {"a < b & c", "load, events a second", "executors", "utilisation", "provision"} <= set(texts)
-    titles = [title.text or "" for title in drawn.iter(f"{SVG}title")]
-    assert len(titles) == len(one.record.entries) == 2
+    titles = [title.text or "" for title in svg.iter(f"{SVG}title")]
+    assert len(titles) == len(run.record.entries) == 2
     assert "more executors" in titles[0]
 
 
-def test_a_second_run_is_dashed_and_named() -> None:
+def test_a_second_run_is_drawn_with_dashes_and_its_name() -> None:
     run = ScalingRun(Trace("step"), hours=0.2)
     text = draw_scaling(simulate_scaling(run), "t", simulate_scaling(run), ("this", "that"))
     assert text.count(">that</text>") >= 2

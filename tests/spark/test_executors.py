@@ -1,4 +1,4 @@
-"""An engine on a cluster begins with the executors asked for; what each kind of master needs for it is set."""
+"""An engine on a cluster starts with the requested number of executors, by the settings of each kind of master."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.settings import Settings, on_one_host
 from penstock.spark.executors import Executor, Executors, initial_settings
 
 
-def test_standalone_begins_by_the_initial_number_of_dynamic_allocation() -> None:
+def test_on_standalone_the_initial_number_of_dynamic_allocation_is_set() -> None:
     chosen = initial_settings(Settings(master="spark://host:7077", executors=2))
     assert chosen["spark.dynamicAllocation.initialExecutors"] == "2"
     assert chosen["spark.executor.cores"] == "1"
@@ -18,7 +18,7 @@ def test_standalone_begins_by_the_initial_number_of_dynamic_allocation() -> None
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://host:6443"])
-def test_others_begin_by_the_number_of_instances(master: str) -> None:
+def test_on_other_masters_the_number_of_instances_is_set(master: str) -> None:
     chosen = initial_settings(Settings(master=master, executors=3, executor_cores=2))
     assert (chosen["spark.executor.instances"], chosen["spark.executor.cores"]) == ("3", "2")
     assert "spark.dynamicAllocation.enabled" not in chosen
@@ -28,14 +28,14 @@ def test_without_a_requested_number_the_cluster_decides() -> None:
     assert set(initial_settings(Settings(master="spark://host:7077"))) == {"spark.decommission.enabled"}
 
 
-def test_no_executor_at_all_is_refused() -> None:
+def test_zero_executors_are_refused() -> None:
     with pytest.raises(UserError) as failure:
         initial_settings(Settings(master="yarn", executors=0))
     assert failure.value.condition == "BAD_SETTING"
 
 
 @pytest.mark.parametrize(
-    ("master", "one"),
+    ("master", "is_one_host"),
     [
         ("local[*]", True),
         ("local-cluster[2,1,1024]", True),
@@ -46,8 +46,8 @@ def test_no_executor_at_all_is_refused() -> None:
         ("yarn", False),
     ],
 )
-def test_which_masters_are_on_this_host(master: str, one: bool) -> None:
-    assert on_one_host(master) is one
+def test_which_masters_are_on_this_host(master: str, is_one_host: bool) -> None:
+    assert on_one_host(master) is is_one_host
 
 
 def test_a_task_prefers_an_executor_by_its_location() -> None:

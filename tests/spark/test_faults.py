@@ -1,4 +1,4 @@
-"""A fault ends in an error that says what to do, and the engine continues once the cause is gone."""
+"""A fault stops the engine with an error that says what to do; once the cause is fixed the engine continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS = 170
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The rows of an undisturbed run."""
     folder = tmp_path_factory.mktemp("undisturbed")
     run_inline(golden.build(folder / "out"), folder / "state")
@@ -39,7 +39,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
+    """A disk of 16 megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -51,8 +51,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.process
 def test_a_full_disk_stops_the_run_and_it_continues_with_free_space(
-    straight: dict[str, list[str]], small_disk: Path, tmp_path: Path
+    undisturbed: dict[str, list[str]], small_disk: Path, tmp_path: Path
 ) -> None:
     state = small_disk / "state"
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS, epochs=1)
@@ -67,27 +68,29 @@ def test_a_full_disk_stops_the_run_and_it_continues_with_free_space(
     assert failure.value.retry
     ballast.unlink()
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS)
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_cannot_be_written_stops_the_run(
-    straight: dict[str, list[str]], tmp_path: Path
+    undisturbed: dict[str, list[str]], tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS, epochs=1)
-    shutil.move(state / "runs", tmp_path / "aside")
+    shutil.move(state / "runs", tmp_path / "moved")
     (state / "runs").write_text("not a directory")
     with pytest.raises(PenstockError) as failure:
         run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS)
     assert failure.value.condition in ("STATE_UNWRITABLE", "STATE_UNREADABLE", "STATE_DAMAGED")
     (state / "runs").unlink()
-    shutil.move(tmp_path / "aside", state / "runs")
+    shutil.move(tmp_path / "moved", state / "runs")
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS)
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_named_and_the_engine_continues_with_a_restored_copy(
-    straight: dict[str, list[str]], tmp_path: Path
+    undisturbed: dict[str, list[str]], tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS, epochs=1)
@@ -104,33 +107,33 @@ def test_a_damaged_run_is_named_and_the_engine_continues_with_a_restored_copy(
     assert "rollback" in str(failure.value)
     file.write_bytes(whole)
     run_inline(golden.build(tmp_path / "out"), state, epoch_units=UNITS)
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed
 
 
-class Breaks:
+class FailingFunction:
     """A user function that raises while a file exists."""
 
     def __init__(self, switch: Path) -> None:
         self.switch = switch
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return _maybe_raises(frame, self.switch)
+        return _raise_if_broken(frame, self.switch)
 
 
-def _maybe_raises(frame: pl.DataFrame, switch: Path) -> pl.DataFrame:
+def _raise_if_broken(frame: pl.DataFrame, switch: Path) -> pl.DataFrame:
     if switch.exists():
         raise ValueError("the user made a mistake")
     return frame
 
 
-def _with_function(out: Path, switch: Path) -> ps.App:
+def build_with_function(out: Path, switch: Path) -> ps.App:
     events = ps.stream("events", ListLog(golden.lines()), golden.decoder(), time="time", lateness=5)
 
-    def enriched(frame: pl.DataFrame) -> pl.DataFrame:
-        return _maybe_raises(frame, switch)
+    def enrich(frame: pl.DataFrame) -> pl.DataFrame:
+        return _raise_if_broken(frame, switch)
 
-    counted = events.map_batches(enriched).key_by("user").window("1m").count()
-    return ps.app("breaks", ps.output("counts", counted, ps.jsonl(out / "counts")))
+    counted = events.map_batches(enrich).key_by("user").window("1m").count()
+    return ps.app("failing", ps.output("counts", counted, ps.jsonl(out / "counts")))
 
 
 @pytest.mark.spark
@@ -138,39 +141,39 @@ def test_a_user_functions_error_names_the_line_and_the_span_and_the_engine_conti
     spark: SparkSession, tmp_path: Path
 ) -> None:
     switch = tmp_path / "broken"
-    run_inline(_with_function(tmp_path / "expected", switch), tmp_path / "other")
+    run_inline(build_with_function(tmp_path / "expected", switch), tmp_path / "other")
     switch.touch()
     settings = Settings(state=tmp_path / "state", master="local[2]", drain=True, warm_up=False)
     with pytest.raises(UserError) as failure:
-        Engine(_with_function(tmp_path / "out", switch), settings, spark).run()
+        Engine(build_with_function(tmp_path / "out", switch), settings, spark).run()
     assert failure.value.condition == "USER_FUNCTION_FAILED"
     assert "the user made a mistake" in str(failure.value)
     assert "test_faults.py" in str(failure.value)
     assert "offsets 0 to" in str(failure.value)
     assert failure.value.exit_code != 0
     switch.unlink()
-    Engine(_with_function(tmp_path / "out", switch), settings, spark).run()
+    Engine(build_with_function(tmp_path / "out", switch), settings, spark).run()
     assert rows_below(tmp_path / "out") == rows_below(tmp_path / "expected")
 
 
-def test_a_function_given_as_an_object_fails_as_clearly(tmp_path: Path) -> None:
+def test_an_error_of_a_callable_object_is_reported_as_one_of_a_user_function(tmp_path: Path) -> None:
     switch = tmp_path / "broken"
     switch.touch()
     events = ps.stream("events", ListLog(golden.lines()), golden.decoder(), time="time")
-    out = ps.output("all", events.map_batches(Breaks(switch)), ps.jsonl(tmp_path / "out"))
+    out = ps.output("all", events.map_batches(FailingFunction(switch)), ps.jsonl(tmp_path / "out"))
     with pytest.raises(UserError) as failure:
         run_inline(ps.app("objects", out), tmp_path / "state")
     assert failure.value.condition == "USER_FUNCTION_FAILED"
 
 
 @pytest.mark.spark
-def test_a_state_directory_of_another_query_is_refused_and_left_alone(
+def test_a_state_directory_of_another_query_is_refused_and_not_changed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     run_inline(golden.build(tmp_path / "out"), state, epochs=1)
     before = sorted(p.name for p in state.rglob("*"))
-    other = _with_function(tmp_path / "other", tmp_path / "none")
+    other = build_with_function(tmp_path / "other", tmp_path / "none")
     with pytest.raises(UserError) as failure:
         Engine(other, Settings(state=state, master="local[2]", warm_up=False), spark).run()
     assert failure.value.condition == "STATE_OF_ANOTHER_QUERY"
@@ -204,15 +207,15 @@ def test_a_second_engine_on_a_state_directory_is_refused(spark: SparkSession, tm
 
 @pytest.mark.spark
 def test_a_missing_path_is_reported_before_spark_is_used(spark: SparkSession, tmp_path: Path) -> None:
-    lost = ps.files(str(tmp_path / "nowhere" / "*.log"))
-    stream = ps.stream("lost", lost, ps.combined_log(), time="time")
-    app = ps.app("lost", ps.output("all", stream.select("path"), ps.jsonl(tmp_path / "out")))
+    missing = ps.files(str(tmp_path / "nowhere" / "*.log"))
+    stream = ps.stream("missing", missing, ps.combined_log(), time="time")
+    app = ps.app("missing", ps.output("all", stream.select("path"), ps.jsonl(tmp_path / "out")))
     with pytest.raises(ExternalError) as failure:
         Engine(app, Settings(state=tmp_path / "state", master="local[2]", warm_up=False), spark).run()
     assert failure.value.condition == "LOG_PATH_MISSING"
 
 
-def test_output_of_a_removed_state_is_not_taken_for_the_engines_own(tmp_path: Path) -> None:
+def test_output_that_an_engine_with_another_state_wrote_is_refused(tmp_path: Path) -> None:
     run_inline(golden.build(tmp_path / "out"), tmp_path / "state")
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(UserError) as failure:
@@ -220,6 +223,7 @@ def test_output_of_a_removed_state_is_not_taken_for_the_engines_own(tmp_path: Pa
     assert failure.value.condition == "SINK_TAKEN"
 
 
+@pytest.mark.slow
 def test_dead_letters_and_late_events_are_counted_and_stored_with_their_offset(tmp_path: Path) -> None:
     source = golden.lines()
     reports = run_inline(golden.build(tmp_path / "out"), tmp_path / "state", epoch_units=UNITS)

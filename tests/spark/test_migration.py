@@ -1,4 +1,4 @@
-"""Buckets that move between real executors under load: the same rows, also when the engine is killed in the middle."""
+"""Buckets migrate between real executors under load: the rows are the same, also if the engine is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    folder = tmp_path_factory.mktemp("straight")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("undisturbed")
     run_inline(build(folder / "out"), folder / "state", slices=1)
     return rows_below(folder / "out")
 
 
-def child(folder: Path, kill_at: str | None = None) -> int:
-    """Run an engine in a process of its own; returns how it ended.
+def run_child(folder: Path, kill_at: str | None = None) -> int:
+    """Run an engine in a process of its own; return its exit code.
 
-    Spark gives a Python process ten seconds to begin, which a busy machine may need: then it is begun again.
+    Spark gives a Python process ten seconds to start. On a busy machine that may not suffice: then start it again.
     """
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     for _ in range(3):
@@ -51,19 +51,21 @@ def child(folder: Path, kill_at: str | None = None) -> int:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_migrations_between_executors_do_not_change_the_rows_and_slices_run_on_their_executors(
-    straight: dict[str, list[str]], tmp_path: Path
+    undisturbed: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    assert child(tmp_path) == 0
-    assert rows_below(tmp_path / "out") == straight
-    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    moves = [line["moved"] for line in told if line["moved"] is not None]
+    assert run_child(tmp_path) == 0
+    assert rows_below(tmp_path / "out") == undisturbed
+    reports = [json.loads(line) for line in (tmp_path / "reports.jsonl").read_text().splitlines()]
+    moves = [report["moved"] for report in reports if report["moved"] is not None]
     assert [move[1] for move in moves] == [True] * 4, moves
     assert moves[1][0] == "warm"
-    placed = [line for line in told if line["places"]]
-    right = [
-        line["ran"][str(slice_)] == place for line in placed for slice_, place in enumerate(line["places"])
+    placed = [report for report in reports if report["places"]]
+    as_assigned = [
+        report["ran"][str(slice_)] == location
+        for report in placed
+        for slice_, location in enumerate(report["places"])
     ]
-    assert sum(right) >= 0.9 * len(right), "Spark may run a slice elsewhere, and rarely does"
+    assert sum(as_assigned) >= 0.9 * len(as_assigned), "Spark rarely runs a slice on another executor"
 
 
 @pytest.mark.spark
@@ -71,9 +73,9 @@ def test_migrations_between_executors_do_not_change_the_rows_and_slices_run_on_t
 @pytest.mark.timeout(600)
 @pytest.mark.soak
 def test_an_engine_continues_after_a_kill_in_the_middle_of_a_migration(
-    straight: dict[str, list[str]], tmp_path: Path
+    undisturbed: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    assert child(tmp_path, "switched:5") == -signal.SIGKILL
-    assert rows_below(tmp_path / "out") != straight
+    assert run_child(tmp_path, "switched:5") == -signal.SIGKILL
+    assert rows_below(tmp_path / "out") != undisturbed
     run_inline(build(tmp_path / "out"), tmp_path / "state", epoch_units=60, slices=3)
-    assert rows_below(tmp_path / "out") == straight
+    assert rows_below(tmp_path / "out") == undisturbed

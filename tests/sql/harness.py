@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ CLICKS = {
     "user": pl.Struct({"id": pl.Int64(), "name": pl.String(), "location": pl.String()}),
     "tags": pl.List(pl.String()),
 }
+STORES = ("video_games", "books", None)
 
 
 @dataclass
@@ -62,6 +64,30 @@ def events(
     lines = [json.dumps(row) for row in rows]
     times = {"ts": "s"} if "ts" in schema else {}
     return ps.stream(name, ListLog(lines), ps.json_lines(schema, times=times), time=time, lateness="1d")
+
+
+def history() -> list[Row]:
+    return [
+        {
+            "ts": 100 + n,
+            "product": f"p{n * 7 % 4}",
+            "clicks_count": None if n % 5 == 0 else n * 3 % 17,
+            "price": n / 4,
+            "store": STORES[n % 3],
+            "small": n,
+            "user": {"id": n % 6, "name": f"@u{n % 6}", "location": "Ohio"},
+            "tags": ["a", f"t{n % 2}"],
+        }
+        for n in range(60)
+    ]
+
+
+def windows(rows: Iterable[Row], size: int, *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by window and keys, in the order of windows and then of keys."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[(row["ts"] // size * size, *(row[key] for key in keys))].append(row)
+    return dict(sorted(groups.items(), key=lambda one: tuple((part is None, part) for part in one[0])))
 
 
 def select(text: str) -> Select:

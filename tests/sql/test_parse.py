@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
-from penstock.sql.alter import replace_clauses
 from penstock.sql.parse import parse
+from penstock.sql.replace_clauses import replace_clauses
 from penstock.sql.statements import (
     AlterJob,
     Call,
@@ -238,6 +238,7 @@ def test_the_caret_is_under_the_position_in_a_long_line() -> None:
     assert len(line) < 140
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

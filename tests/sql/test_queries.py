@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import polars as pl
 import pytest
@@ -14,33 +12,7 @@ from penstock.query import logical
 from penstock.sql.parse import parse
 from penstock.sql.select import plan_select
 from penstock.sql.statements import CreateJob
-from tests.sql.harness import Names, Row, events, run, select
-
-STORES = ("video_games", "books", None)
-
-
-def history() -> list[Row]:
-    return [
-        {
-            "ts": 100 + n,
-            "product": f"p{n * 7 % 4}",
-            "clicks_count": None if n % 5 == 0 else n * 3 % 17,
-            "price": n / 4,
-            "store": STORES[n % 3],
-            "small": n,
-            "user": {"id": n % 6, "name": f"@u{n % 6}", "location": "Ohio"},
-            "tags": ["a", f"t{n % 2}"],
-        }
-        for n in range(60)
-    ]
-
-
-def windows(rows: Iterable[Row], size: int, *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows by window and keys, in the order of windows and then of keys."""
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[(row["ts"] // size * size, *(row[key] for key in keys))].append(row)
-    return dict(sorted(groups.items(), key=lambda one: tuple((part is None, part) for part in one[0])))
+from tests.sql.harness import Names, Row, events, history, run, select, windows
 
 
 def test_select_computes_expressions_and_nested_fields() -> None:
@@ -266,40 +238,6 @@ def test_session_windows_and_windows_of_events() -> None:
     counted = "SELECT SUM(small) AS s FROM clicks WINDOWING 3 EVENTS"
     assert run(counted, rows) == [{"s": 3}, {"s": 12}]
     assert run(f"{counted} EVERY 1 EVENTS", rows) == [{"s": 3}, {"s": 6}, {"s": 9}, {"s": 12}]
-
-
-def test_order_by_and_limit_rank_the_rows_of_every_window() -> None:
-    groups = []
-    for start in (90, 120, 150):
-        group = [
-            (product, len(rows), sum(row["price"] for row in rows))
-            for (at, product), rows in windows(history(), 30, "product").items()
-            if at == start
-        ]
-        groups.append(group)
-    text = "SELECT product FROM clicks GROUP BY product {} WINDOWING 30 SECONDS"
-
-    def top_products(clauses: str) -> list[str]:
-        return [row["product"] for row in run(text.format(clauses), history())]
-
-    def best(key: Callable[[tuple[str, int, float]], Any], k: int) -> list[str]:
-        return [one[0] for group in groups for one in sorted(group, key=key)[:k]]
-
-    assert top_products("ORDER BY SUM(price) DESC LIMIT 2") == best(lambda one: -one[2], 2)
-    assert top_products("SORT BY SUM(price) LIMIT 1") == best(lambda one: one[2], 1)
-    assert top_products("ORDER BY COUNT(*) DESC, product LIMIT 3") == best(lambda one: (-one[1], one[0]), 3)
-    assert top_products("ORDER BY AVG(price) - 1 DESC") == best(lambda one: -one[2] / one[1], 9)
-    assert top_products("HAVING COUNT(*) > 7 ORDER BY 1") == [
-        one[0] for group in groups for one in group if one[1] > 7
-    ]
-    assert top_products("ORDER BY product DESC LIMIT 1") == [max(one[0] for one in group) for group in groups]
-    assert top_products("LIMIT 2") == best(lambda one: one[0], 2)
-
-
-def test_ties_of_a_ranking_are_ordered_by_the_keys_in_order_by() -> None:
-    rows = [{"ts": 1, "product": product, "store": store} for product, store in ("ab", "ba", "aa", "bb")]
-    text = "SELECT product, store FROM clicks GROUP BY product, store ORDER BY COUNT(*), store WINDOWING 1 MINUTE"
-    assert [row["product"] + row["store"] for row in run(text, rows)] == ["aa", "ba", "ab", "bb"]
 
 
 def test_literals_can_have_any_size() -> None:

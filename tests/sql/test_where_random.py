@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from penstock.sql.statements import Select
 from penstock.testing import ListSink, run_inline
 from tests.operators.harness import modestly
 from tests.sql.harness import Names, Row, events
+
+pytestmark = pytest.mark.slow
 
 #: an expression: its text, and a function from a row to its value, None for NULL
 Expression = tuple[str, Any]

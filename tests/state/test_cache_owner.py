@@ -1,54 +1,53 @@
-"""A host's cache is cleared of what engines that are gone have left."""
+"""Directories in a host's cache are removed when the process that owns them has ended."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from penstock.state.cache import HostCache
+from tests.ha.waiting import wait_until
 
 pytestmark = pytest.mark.process
 
 
-def test_directories_of_processes_that_are_gone_are_cleared_and_others_are_left(tmp_path: Path) -> None:
-    gone, alive = tmp_path / "gone", tmp_path / "alive"
+def test_directories_of_ended_processes_are_removed_and_others_are_kept(tmp_path: Path) -> None:
+    ended, running = tmp_path / "ended", tmp_path / "running"
     program = "import sys; from pathlib import Path; from penstock.state.cache import HostCache; " + (
         "HostCache(Path(sys.argv[1]), 0).claim()"
     )
-    subprocess.run([sys.executable, "-c", program, str(gone)], check=True)
-    assert gone.is_dir()
-    mine = HostCache(alive, 1 << 20)
-    mine.claim()
-    assert not gone.exists()
-    mine.put("a/1.run", pl.DataFrame({"x": [1, 2]}))
+    subprocess.run([sys.executable, "-c", program, str(ended)], check=True)
+    assert ended.is_dir()
+    cache = HostCache(running, 1 << 20)
+    cache.claim()
+    assert not ended.exists()
+    cache.put("a/1.run", pl.DataFrame({"x": [1, 2]}))
     HostCache(tmp_path / "another", 0).claim()
-    kept = mine.get("a/1.run")
-    assert kept is not None
-    assert kept["x"].to_list() == [1, 2]
+    cached = cache.get("a/1.run")
+    assert cached is not None
+    assert cached["x"].to_list() == [1, 2]
 
 
-def test_an_executor_that_comes_leaves_frames_on_their_way_alone(tmp_path: Path) -> None:
+def test_a_new_executor_keeps_the_frames_in_the_spill_directory(tmp_path: Path) -> None:
     engine = HostCache(tmp_path / "engine", 1 << 20)
     engine.claim()
     spill = tmp_path / "engine" / "spill"
     spill.mkdir()
-    (spill / "frame.arrow").write_bytes(b"on its way")
-    left = tmp_path / "engine" / "executor-7"
-    left.mkdir()
-    (left / "owner").write_text("99999999")
+    (spill / "frame.arrow").write_bytes(b"a frame")
+    stale = tmp_path / "engine" / "executor-7"
+    stale.mkdir()
+    (stale / "owner").write_text("99999999")
     engine.for_executor("8").claim()
     assert (spill / "frame.arrow").exists()
-    assert not left.exists()
+    assert not stale.exists()
 
 
-def test_the_cache_of_an_executor_ends_with_its_process(tmp_path: Path) -> None:
+def test_the_cache_of_an_executor_is_removed_when_its_process_ends(tmp_path: Path) -> None:
     host = HostCache(tmp_path / "host", 1 << 20)
     with subprocess.Popen(["sleep", "90"]) as owner, subprocess.Popen(["sleep", "90"]) as other:
         for name, process in (("1", owner), ("2", other)):
@@ -59,20 +58,13 @@ def test_the_cache_of_an_executor_ends_with_its_process(tmp_path: Path) -> None:
                 cache.remove_after(process.pid)
         host.for_executor("3").claim(owner.pid)
         host.for_executor("3").remove_after(owner.pid)
-        host.for_executor("3").claim(os.getpid())  # another has it by now
+        host.for_executor("3").claim(os.getpid())  # another process owns it now
         owner.kill()
         owner.wait()
-        until(lambda: not host.for_executor("1").directory.exists())
+        wait_until("the cache is removed", lambda: not host.for_executor("1").directory.exists())
         assert host.for_executor("2").has("a/run")
         assert host.for_executor("3").directory.exists()
         host.for_executor("3").clear()
         other.kill()
         other.wait()
-        until(lambda: not host.directory.exists())
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        wait_until("the host's cache is removed", lambda: not host.directory.exists())

@@ -1,4 +1,4 @@
-"""Tables against a dict and journals against a list, over many epochs and any dealing out of the buckets."""
+"""Tables equal a dict and journals a list, over many epochs and with any assignment of buckets to slices."""
 
 from __future__ import annotations
 
@@ -30,55 +30,56 @@ BUCKETS = 8
 Key = str | None
 
 
-@pytest.fixture(autouse=True, scope="module", params=["at once", "in turn", "mapped"])
-def _parts_of_two_rows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Merges take a few rows at a time, so that small states have many parts; and are done within an epoch, or not.
+@pytest.fixture(autouse=True, scope="module", params=["at_once", "in_batches", "mapped"])
+def _merge_few_rows_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Merge two rows at a time, so that small states have many parts: all in one epoch, or in batches over several.
     Runs are read as frames, or searched where they are mapped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact, "ROWS_AT_ONCE", 2)
-        if request.param != "at once":
+        if request.param != "at_once":
             patch.setattr(compact, "ROWS_AN_EPOCH", 3)
             patch.setattr(compact, "ROWS_FOR_ONE", 0)
         if request.param == "mapped":
             patch.setattr(run_store, "LARGE", 0)
-            patch.setattr(sys.modules[__name__], "store_of", stays)
+            patch.setattr(sys.modules[__name__], "open_store", open_cached_store)
         yield
 
 
 @pytest.fixture
 def merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many rows there are."""
+    """All rows are merged in one epoch, however many there are."""
     monkeypatch.setattr(compact, "ROWS_AN_EPOCH", 1 << 40)
 
 
-def hashed(keys: list[Key], collide: bool) -> pl.DataFrame:
-    """Keys with their hashes; with `collide`, with so few hashes that many keys share one."""
+def hash_keys(keys: list[Key], collide: bool) -> pl.DataFrame:
+    """Return keys with their hashes; with `collide`, with so few hashes that many keys share one."""
     frame = with_hash(pl.DataFrame({"k": keys}, schema={"k": pl.String}), ["k"])
     return frame.with_columns(pl.col(HASH) // 2**62 * 2**62) if collide else frame
 
 
-def of_slice(rows: pl.DataFrame, buckets: frozenset[int]) -> pl.DataFrame:
+def select_buckets(rows: pl.DataFrame, buckets: frozenset[int]) -> pl.DataFrame:
+    """Return the rows whose keys are in these buckets."""
     own = [bucket in buckets for bucket in buckets_of(rows[HASH].to_numpy(), BUCKETS).tolist()]
     return rows.filter(pl.Series(own, dtype=pl.Boolean))
 
 
-def store_of(folder: Path, slice_: int) -> RunStore:
-    """A new store for each slice, as in a new process."""
+def open_store(folder: Path, slice_: int) -> RunStore:
+    """Return a new store for each slice, as in a new process."""
     return RunStore(folder, None)
 
 
 @functools.lru_cache(maxsize=8)
-def stays(folder: Path, slice_: int) -> RunStore:
-    """A store with a cache of its own, as of an executor: of what others wrote it reads parts."""
+def open_cached_store(folder: Path, slice_: int) -> RunStore:
+    """Return a store with a cache of its own, as an executor has: it reads parts of the runs that others wrote."""
     return RunStore(folder, HostCache(folder / f"cache-{slice_}", 1 << 30), open_limit_bytes=0)
 
 
-def scopes(folder: Path, epoch: int, slices: int) -> list[Scope]:
-    """What each slice of an epoch works on."""
+def make_scopes(folder: Path, epoch: int, slices: int) -> list[Scope]:
+    """Return the scope of each slice in an epoch."""
     owners = assign_evenly(BUCKETS, slices)
     return [
         Scope(
-            store_of(folder, slice_),
+            open_store(folder, slice_),
             epoch,
             frozenset(bucket for bucket in range(BUCKETS) if owners[bucket] == slice_),
             BUCKETS,
@@ -96,38 +97,39 @@ table_epochs = st.lists(
 )
 
 
+@pytest.mark.slow
 @modestly
 @given(table_epochs, st.booleans(), st.booleans())
-def test_a_table_knows_the_latest_row_of_every_key(
+def test_a_table_returns_the_latest_row_of_every_key(
     epochs: list[tuple[int, dict[Key, int | None]]], collide: bool, compacting: bool
 ) -> None:
-    truth: dict[Key, int | None] = {}
+    expected: dict[Key, int | None] = {}
     manifest = Manifest()
-    everyone: list[Key] = [*"abcdefghz", None]
+    all_keys: list[Key] = [*"abcdefghz", None]
     with fast_directory() as folder:
         for epoch, (slices, new) in enumerate(epochs):
-            changes, seen, wholes = [], {}, []
+            changes, looked_up, all_rows = [], {}, []
             values = pl.Series("v", [None if v is None else v % 1000 for v in new.values()], dtype=pl.Int64)
-            rows = hashed(list(new), collide).with_columns(values)
-            for scope in scopes(Path(folder), epoch, slices):
+            rows = hash_keys(list(new), collide).with_columns(values)
+            for scope in make_scopes(Path(folder), epoch, slices):
                 table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
                 if compacting:
                     table.compact()
-                requested = of_slice(hashed(everyone, collide), scope.buckets)
+                requested = select_buckets(hash_keys(all_keys, collide), scope.buckets)
                 found = table.lookup(requested, ["v"])
-                seen |= dict(zip(requested["k"].to_list(), found["v"].to_list(), strict=True))
-                if (whole := table.all()) is not None:
-                    wholes += whole.select("k", "v").rows()
-                table.insert(of_slice(rows, scope.buckets))
+                looked_up |= dict(zip(requested["k"].to_list(), found["v"].to_list(), strict=True))
+                if (slice_rows := table.all()) is not None:
+                    all_rows += slice_rows.select("k", "v").rows()
+                table.insert(select_buckets(rows, scope.buckets))
                 assert table.lookup(requested, ["v"]).equals(found), "an epoch does not see what it inserts"
                 changes.append(("op", "t", table.changes()))
-            assert seen == {key: truth.get(key) for key in everyone}
-            assert sorted(wholes, key=str) == sorted(truth.items(), key=str)
+            assert looked_up == {key: expected.get(key) for key in all_keys}
+            assert sorted(all_rows, key=str) == sorted(expected.items(), key=str)
             manifest = Manifest.from_bytes(manifest.advance(epoch, changes).to_bytes())
-            truth |= dict(zip(new, values.to_list(), strict=True))
+            expected |= dict(zip(new, values.to_list(), strict=True))
 
 
-going_epochs = st.lists(
+deleting_epochs = st.lists(
     st.tuples(
         st.integers(1, 4),
         st.dictionaries(st.sampled_from([*"abcdefgh", None]), st.none() | st.integers(0, 9)),
@@ -138,31 +140,32 @@ going_epochs = st.lists(
 )
 
 
+@pytest.mark.slow
 @modestly
-@given(going_epochs, st.booleans())
+@given(deleting_epochs, st.booleans())
 def test_a_table_returns_due_rows_and_forgets_deleted_keys(
     epochs: list[tuple[int, dict[Key, int | None], int]], collide: bool
 ) -> None:
-    truth: dict[Key, int] = {}
+    expected: dict[Key, int] = {}
     manifest, floor = Manifest(), 0
-    everyone: list[Key] = [*"abcdefghz", None]
+    all_keys: list[Key] = [*"abcdefghz", None]
     schema = {"k": pl.String, "t": pl.Int64, "v": pl.Int64, "gone": pl.Boolean}
     with fast_directory() as folder:
         for epoch, (slices, new, step) in enumerate(epochs):
             below = floor + step
-            # a key that goes leaves its time behind; one that stays becomes due later than before
-            put = {
-                key: (truth.get(key, below), True)
+            # a deletion has the time of the row it deletes; a new row is due later than the one before
+            inserts = {
+                key: (expected.get(key, below), True)
                 if ahead is None
-                else (max(truth.get(key, 0), below) + ahead, False)
+                else (max(expected.get(key, 0), below) + ahead, False)
                 for key, ahead in new.items()
             }
-            told = [(key, time, time * 2, gone) for key, (time, gone) in put.items()]
-            rows = hashed([key for key, *_ in told], collide).hstack(
-                pl.DataFrame(told, schema=schema, orient="row").drop("k")
+            changed = [(key, time, time * 2, gone) for key, (time, gone) in inserts.items()]
+            rows = hash_keys([key for key, *_ in changed], collide).hstack(
+                pl.DataFrame(changed, schema=schema, orient="row").drop("k")
             )
-            changes, due, seen, wholes = [], {}, {}, []
-            for scope in scopes(Path(folder), epoch, slices):
+            changes, due, looked_up, all_rows = [], {}, {}, []
+            for scope in make_scopes(Path(folder), epoch, slices):
                 table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], time="t", gone="gone")
                 table.expire(floor)
                 table.compact(floor)
@@ -170,28 +173,30 @@ def test_a_table_returns_due_rows_and_forgets_deleted_keys(
                     assert found["v"].equals(found["t"] * 2, check_names=False)
                     assert found[HASH].is_sorted()
                     due |= dict(found.select("k", "t").rows())
-                requested = of_slice(hashed(everyone, collide), scope.buckets)
-                seen |= dict(zip(requested["k"], table.lookup(requested, ["t"])["t"], strict=True))
-                if (whole := table.all()) is not None:
-                    wholes += whole.select("k", "t").rows()
-                table.insert(of_slice(rows, scope.buckets))
+                requested = select_buckets(hash_keys(all_keys, collide), scope.buckets)
+                looked_up |= dict(zip(requested["k"], table.lookup(requested, ["t"])["t"], strict=True))
+                if (slice_rows := table.all()) is not None:
+                    all_rows += slice_rows.select("k", "t").rows()
+                table.insert(select_buckets(rows, scope.buckets))
                 changes.append(("op", "t", table.changes()))
-            alive = {key: time for key, time in truth.items() if time >= floor}
-            assert due == {key: time for key, time in alive.items() if time < below}
-            assert {key: time for key, time in seen.items() if time is not None and time >= floor} == alive
-            assert {key: time for key, time in wholes if time >= floor} == alive
+            valid = {key: time for key, time in expected.items() if time >= floor}
+            assert due == {key: time for key, time in valid.items() if time < below}
+            assert {
+                key: time for key, time in looked_up.items() if time is not None and time >= floor
+            } == valid
+            assert {key: time for key, time in all_rows if time >= floor} == valid
             manifest = Manifest.from_bytes(manifest.advance(epoch, changes).to_bytes())
-            truth = {key: time for key, time in truth.items() if key not in put}
-            truth |= {key: time for key, (time, gone) in put.items() if not gone}
+            expected = {key: time for key, time in expected.items() if key not in inserts}
+            expected |= {key: time for key, (time, gone) in inserts.items() if not gone}
             floor = below
 
 
 @pytest.mark.usefixtures("merged_at_once")
-def test_a_key_that_is_gone_leaves_nothing_once_all_runs_are_merged(tmp_path: Path) -> None:
+def test_a_deleted_key_leaves_no_rows_once_all_runs_are_merged(tmp_path: Path) -> None:
     manifest = Manifest()
-    rows = hashed(["a", "b", None], False)
+    rows = hash_keys(["a", "b", None], False)
     for epoch in range(3 * FAN_IN):
-        (scope,) = scopes(tmp_path, epoch, 1)
+        (scope,) = make_scopes(tmp_path, epoch, 1)
         table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], gone="gone")
         table.compact()
         table.insert(rows.with_columns(gone=pl.lit(epoch % FAN_IN == FAN_IN - 1)))
@@ -213,7 +218,7 @@ journal_epochs = st.lists(
 
 @modestly
 @given(journal_epochs, st.booleans())
-def test_a_journal_gives_every_row_once_when_it_is_due(
+def test_a_journal_returns_every_row_once_when_it_is_due(
     epochs: list[tuple[int, list[tuple[Key, int]], int]], combining: bool
 ) -> None:
     waiting: Counter[tuple[Key, int]] = Counter()
@@ -227,14 +232,14 @@ def test_a_journal_gives_every_row_once_when_it_is_due(
             below = floor + step
             arrived = [(key, below + ahead) for key, ahead in new]
             times = pl.Series("t", [time for _, time in arrived], dtype=pl.Int64)
-            rows = hashed([key for key, _ in arrived], False).with_columns(times, n=pl.lit(1, pl.Int64))
+            rows = hash_keys([key for key, _ in arrived], False).with_columns(times, n=pl.lit(1, pl.Int64))
             changes, flushed = [], Counter[tuple[Key, int]]()
-            for scope in scopes(Path(folder), epoch, slices):
+            for scope in make_scopes(Path(folder), epoch, slices):
                 journal = Journal("op.j", manifest.entries("op", "j"), scope, time="t")
                 due = journal.flush(floor, below)
                 for key, time, n in () if due is None else due.select("k", "t", "n").rows():
                     flushed[key, time] += n
-                journal.insert(of_slice(rows, scope.buckets))
+                journal.insert(select_buckets(rows, scope.buckets))
                 journal.compact(below, combine if combining else None)
                 changes.append(("op", "j", journal.changes()))
             assert flushed == Counter({row: n for row, n in waiting.items() if row[1] < below})
@@ -243,14 +248,14 @@ def test_a_journal_gives_every_row_once_when_it_is_due(
             floor = below
         for entry in manifest.entries("op", "j"):
             assert entry.high is not None
-            assert entry.high >= floor, "a run in which every row is gone is dropped"
+            assert entry.high >= floor, "a run whose rows have all been returned is dropped"
 
 
 def test_two_keys_with_one_hash_keep_their_own_rows_through_compaction(tmp_path: Path) -> None:
     manifest = Manifest()
     frame = pl.DataFrame({"k": ["a", "b", None]}).with_columns(pl.lit(7, pl.UInt64).alias(HASH))
     for epoch in range(3 * FAN_IN):
-        (scope,) = scopes(tmp_path, epoch, 1)
+        (scope,) = make_scopes(tmp_path, epoch, 1)
         table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
         table.compact()
         found = table.lookup(frame, ["v"])["v"].to_list()
@@ -259,31 +264,31 @@ def test_two_keys_with_one_hash_keep_their_own_rows_through_compaction(tmp_path:
         manifest = manifest.advance(epoch, [("op", "t", table.changes())])
 
 
-def test_a_slice_touches_its_own_buckets_only(tmp_path: Path) -> None:
-    rows = hashed([f"k{i}" for i in range(200)], False).with_columns(v=pl.lit(1))
-    (scope,) = scopes(tmp_path, 0, 1)
+def test_a_slice_changes_its_own_buckets_only(tmp_path: Path) -> None:
+    rows = hash_keys([f"k{i}" for i in range(200)], False).with_columns(v=pl.lit(1))
+    (scope,) = make_scopes(tmp_path, 0, 1)
     table = Table("op.t", (), scope, keys=["k"])
     table.insert(rows)
     manifest = Manifest().advance(0, [("op", "t", table.changes())])
-    first, second = scopes(tmp_path, 1, 2)
+    first, second = make_scopes(tmp_path, 1, 2)
     half = Table("op.t", manifest.entries("op", "t"), first, keys=["k"])
     half.empty()
     manifest = manifest.advance(1, [("op", "t", half.changes())])
     other = Table("op.t", manifest.entries("op", "t"), second, keys=["k"]).all()
     assert other is not None
-    assert other.sort(HASH).equals(of_slice(rows, second.buckets).sort(HASH))
+    assert other.sort(HASH).equals(select_buckets(rows, second.buckets).sort(HASH))
     assert Table("op.t", manifest.entries("op", "t"), first, keys=["k"]).all() is None
 
 
-def test_rows_merged_and_deleted_in_one_epoch_are_gone(tmp_path: Path) -> None:
+def test_rows_merged_and_deleted_in_one_epoch_leave_no_run(tmp_path: Path) -> None:
     manifest = Manifest()
-    rows = hashed(["a", "b"], False).with_columns(v=pl.lit(1))
+    rows = hash_keys(["a", "b"], False).with_columns(v=pl.lit(1))
     for epoch in range(FAN_IN):
-        (scope,) = scopes(tmp_path, epoch, 1)
+        (scope,) = make_scopes(tmp_path, epoch, 1)
         table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
         table.insert(rows)
         manifest = manifest.advance(epoch, [("op", "t", table.changes())])
-    (scope,) = scopes(tmp_path, FAN_IN, 1)
+    (scope,) = make_scopes(tmp_path, FAN_IN, 1)
     table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
     table.compact()
     table.empty()
@@ -291,18 +296,18 @@ def test_rows_merged_and_deleted_in_one_epoch_are_gone(tmp_path: Path) -> None:
     assert manifest.entries("op", "t") == ()
 
 
-def test_lookup_of_nothing_and_in_nothing(tmp_path: Path) -> None:
-    (scope,) = scopes(tmp_path, 0, 1)
+def test_a_lookup_without_keys_or_in_an_empty_table_finds_nothing(tmp_path: Path) -> None:
+    (scope,) = make_scopes(tmp_path, 0, 1)
     empty = Table("op.t", (), scope, keys=["k"])
-    assert empty.lookup(hashed(["a", None], False), ["v", "w"]).rows() == [(None, None), (None, None)]
-    assert empty.lookup(hashed([], False), ["v"]).height == 0
+    assert empty.lookup(hash_keys(["a", None], False), ["v", "w"]).rows() == [(None, None), (None, None)]
+    assert empty.lookup(hash_keys([], False), ["v"]).height == 0
     assert empty.all() is None
 
 
 def test_a_table_without_keys_has_one_row(tmp_path: Path) -> None:
     entries: tuple[RunEntry, ...] = ()
     for epoch in range(9):
-        scope = scopes(tmp_path, epoch, 1)[0]
+        scope = make_scopes(tmp_path, epoch, 1)[0]
         table = Table("op.t", entries, scope, keys=[])
         row = with_hash(pl.DataFrame({"v": [epoch]}), [])
         table.compact()
@@ -348,29 +353,29 @@ def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges(p
             entries = apply_changes(entries, journal.changes())
 
 
-def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() -> None:
+def test_a_table_drops_deleted_keys_once_no_older_run_holds_them() -> None:
     with fast_directory() as made:
         folder = Path(made)
         entries: tuple[RunEntry, ...] = ()
         for epoch in range(64):
             scope = Scope(RunStore(folder, None), epoch, frozenset(range(BUCKETS)), BUCKETS)
             table = Table("t", entries, scope, keys=["k"], gone="gone")
-            keys: list[Key] = [f"k{epoch - epoch % 2}", "stays"]
-            rows = hashed(keys, False).with_columns(pl.Series("gone", [epoch % 2 == 1, False]))
+            keys: list[Key] = [f"k{epoch - epoch % 2}", "never deleted"]
+            rows = hash_keys(keys, False).with_columns(pl.Series("gone", [epoch % 2 == 1, False]))
             table.insert(rows)
             table.compact()
             entries = apply_changes(entries, table.changes())
-            latest = Table("t", entries, scope, keys=["k"]).lookup(hashed(keys, False), ["gone"])
+            latest = Table("t", entries, scope, keys=["k"]).lookup(hash_keys(keys, False), ["gone"])
             assert latest["gone"].fill_null(True).to_list() == [epoch % 2 == 1, False]
-        everything = Table("t", entries, scope, keys=["k"]).all()
-        assert everything is not None
-        assert everything.height < 16
+        remaining = Table("t", entries, scope, keys=["k"]).all()
+        assert remaining is not None
+        assert remaining.height < 16
 
 
 @pytest.mark.usefixtures("merged_at_once")
 @pytest.mark.parametrize("disorder", [1, 400])
-def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time(disorder: int) -> None:
-    """A row is read for 100 ticks; merges stay short in time, and runs few even where every run spans everything."""
+def test_runs_that_are_read_until_they_expire_are_merged_within_ranges_of_time(disorder: int) -> None:
+    """A row is read for 100 ticks. Merged runs span a short time, and runs stay few even if each spans all times."""
     with fast_directory() as made:
         entries: tuple[RunEntry, ...] = ()
         most = 0
@@ -378,7 +383,7 @@ def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time
             scope = Scope(RunStore(Path(made), None), epoch, frozenset(range(BUCKETS)), BUCKETS)
             journal = Journal("j", entries, scope, time="t", by_time=True)
             times = pl.Series("t", [epoch, epoch + disorder // 2, epoch + disorder])
-            journal.insert(hashed(["a", "b", "c"], False).with_columns(times))
+            journal.insert(hash_keys(["a", "b", "c"], False).with_columns(times))
             journal.empty(epoch - 100)
             journal.compact(epoch - 100, parts=8)
             entries = apply_changes(entries, journal.changes())

@@ -1,4 +1,4 @@
-"""Epoch records: on disk as they always were, and equal to what was written when they are read back."""
+"""Epoch records: their format on disk does not change, and a record that is read equals the one written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from penstock.errors import UserError
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation
-from penstock.state.epoch_record import EpochRecord, Offset, Progress
+from penstock.state.epoch_record import EpochRecord, Offset, WatermarksAndCounters
 from penstock.state.state_facts import FORMAT
 
-#: as the versions that knew no record types have written them: the least that one holds, and the most
+#: records of format 1: with the required fields only, and with all fields
 LEAST = (
     b'{"start":{"epoch":-1,"at":{},"from":{},"finished":{},"idle":{},"closed":{}},'
     b'"end":{"epoch":0,"at":{"s":{"p":7}},"from":{"s":{"p":2}},"finished":{"s":[]},"idle":{"s":[]},'
@@ -34,7 +34,7 @@ MOST = (
 
 
 @pytest.mark.parametrize("content", [LEAST, MOST], ids=["least", "most"])
-def test_a_record_of_format_1_is_read_and_written_with_the_same_parts(content: bytes) -> None:
+def test_a_record_of_format_1_is_read_and_written_with_the_same_fields(content: bytes) -> None:
     assert EpochRecord.from_bytes(content).to_bytes() == content[:-1] + b',"format":%d}' % FORMAT
 
 
@@ -45,7 +45,7 @@ def test_a_record_of_a_newer_format_is_refused() -> None:
     assert "0.json" in refused.value.primary
 
 
-def test_the_keys_on_disk_are_the_parts_of_a_record() -> None:
+def test_the_keys_on_disk_are_the_fields_of_a_record() -> None:
     end = Offset(
         5,
         at={"s": {"p": 9, "q": 5}},
@@ -67,7 +67,7 @@ def test_the_keys_on_disk_are_the_parts_of_a_record() -> None:
         buckets=4,
         maps=BucketMaps((0, 0, 1, 1), {"a": (0, 1, 0, 1)}, (ExecutorLocation("h", "1"), None), 2),
         checkpoint_interval=3,
-        before=Progress({"s": 12, "t": None}, {"events": 8}),
+        before=WatermarksAndCounters({"s": 12, "t": None}, {"events": 8}),
         generation=7,
     )
     assert list(record.spans) == [("s", Span("p", 7, 9)), ("s", Span("q", 3, 5, 1))]
@@ -132,7 +132,7 @@ records = st.builds(
     buckets=st.integers(0, 3),
     maps=st.none() | st.just(BucketMaps((0, 1), {"a": (1, 0)}, (None,), 3)),
     checkpoint_interval=st.none() | st.integers(1, 9),
-    before=st.none() | st.just(Progress({"s": None}, {"events": 1})),
+    before=st.none() | st.just(WatermarksAndCounters({"s": None}, {"events": 1})),
     generation=st.integers(0, 3),
 )
 
@@ -143,6 +143,6 @@ def test_a_record_that_is_read_back_equals_the_one_that_was_written(record: Epoc
 
 
 @given(records)
-def test_reading_a_record_changes_no_byte_of_it(record: EpochRecord) -> None:
+def test_a_record_that_is_read_is_written_with_the_same_bytes(record: EpochRecord) -> None:
     content = record.to_bytes()
     assert EpochRecord.from_bytes(content).to_bytes() == content

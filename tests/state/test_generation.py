@@ -1,4 +1,4 @@
-"""Of two writers the one of the higher generation writes, at whichever instruction the other was paused."""
+"""Of two writers only the one of the higher generation writes, wherever the other was paused."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from penstock.state.run_store import RunStore
 RECORD = EpochRecord(Offset(), Offset(0))
 
 
-def taken(folder: Path, generation: int | None = None) -> FencedDirectory:
+def take_over(folder: Path, generation: int | None = None) -> FencedDirectory:
     fenced_directory = FencedDirectory(folder / "generations")
     fenced_directory.take_over(generation)
     return fenced_directory
 
 
 def test_a_generation_is_higher_than_all_before_it(tmp_path: Path) -> None:
-    assert [taken(tmp_path).generation for _ in range(3)] == [1, 2, 3]
-    assert taken(tmp_path, 10).generation == 10
-    assert taken(tmp_path).generation == 11
+    assert [take_over(tmp_path).generation for _ in range(3)] == [1, 2, 3]
+    assert take_over(tmp_path, 10).generation == 10
+    assert take_over(tmp_path).generation == 11
     assert os.listdir(tmp_path / "generations") == ["000000000011"]
 
 
-@pytest.mark.parametrize("late", [3, 5])
+@pytest.mark.parametrize("generation", [3, 5])
 def test_a_lower_generation_or_the_same_again_is_refused_and_leaves_nothing(
-    tmp_path: Path, late: int
+    tmp_path: Path, generation: int
 ) -> None:
-    holder = taken(tmp_path, 5)
+    holder = take_over(tmp_path, 5)
     with pytest.raises(ExternalError) as refused:
-        taken(tmp_path, late)
+        take_over(tmp_path, generation)
     assert refused.value.condition == "FENCED"
     assert holder.write_once(tmp_path / "file", b"mine")
     assert os.listdir(tmp_path / "generations") == ["000000000005"]
@@ -52,16 +52,16 @@ def test_a_lower_generation_or_the_same_again_is_refused_and_leaves_nothing(
     ("once", "operation"),
     [(True, "open"), (True, "fsync"), (True, "link"), (False, "open"), (False, "fsync"), (False, "replace")],
 )
-def test_a_writer_paused_before_any_call_of_the_system_is_refused(
+def test_a_writer_paused_before_any_system_call_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, once: bool
 ) -> None:
-    paused, target = taken(tmp_path), tmp_path / "there" / "file"
-    real = open if operation == "open" else getattr(os, operation)
+    paused, target = take_over(tmp_path), tmp_path / "output" / "file"
+    system_call = open if operation == "open" else getattr(os, operation)
 
     def pause(*arguments: Any, **options: Any) -> Any:
         monkeypatch.undo()
-        taken(tmp_path)
-        return real(*arguments, **options)
+        take_over(tmp_path)
+        return system_call(*arguments, **options)
 
     monkeypatch.setattr(durable if operation == "open" else os, operation, pause, raising=False)
     with pytest.raises(ExternalError) as refused:
@@ -71,14 +71,16 @@ def test_a_writer_paused_before_any_call_of_the_system_is_refused(
     assert not target.exists()
 
 
-def test_a_writer_killed_while_it_fences_others_leaves_a_directory_that_can_be_claimed(
+def test_a_writer_killed_while_it_fences_others_leaves_a_directory_that_can_be_taken_over(
     tmp_path: Path,
 ) -> None:
-    first = taken(tmp_path)
+    first = take_over(tmp_path)
     (tmp_path / "generations" / ".gone-1-dead").mkdir()
     (tmp_path / "generations" / ".gone-1-dead" / "draft").write_text("half")
-    (tmp_path / "generations" / "000000000002").mkdir()  # made, and killed before it looked
-    assert taken(tmp_path).generation == 3
+    (
+        tmp_path / "generations" / "000000000002"
+    ).mkdir()  # the writer was killed before it looked for a higher one
+    assert take_over(tmp_path).generation == 3
     assert os.listdir(tmp_path / "generations") == ["000000000003"]
     with pytest.raises(ExternalError):
         first.write_whole(tmp_path / "file", b"late")
@@ -87,15 +89,15 @@ def test_a_writer_killed_while_it_fences_others_leaves_a_directory_that_can_be_c
 # -- a state directory -----------------------------------------------------------------------------------
 
 
-def claimed(folder: Path, generation: int | None = None) -> StateDirectory:
+def claim(folder: Path, generation: int | None = None) -> StateDirectory:
     directory = StateDirectory(folder)
     directory.claim("query", "a summary", generation)
     return directory
 
 
-def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path: Path) -> None:
-    old = claimed(tmp_path / "state")
-    new = claimed(tmp_path / "state", 7)
+def test_an_engine_with_a_lease_takes_the_directory_from_one_that_holds_its_lock(tmp_path: Path) -> None:
+    old = claim(tmp_path / "state")
+    new = claim(tmp_path / "state", 7)
     for attempt in (
         lambda: old.records.write(0, RECORD),
         lambda: old.manifests.commit(Manifest(epoch=0)),
@@ -110,13 +112,13 @@ def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path
     assert new.manifests.latest().generation == 7
 
 
-def test_records_and_manifests_that_were_recycled_do_not_come_back(tmp_path: Path) -> None:
-    old = claimed(tmp_path / "state")
-    new = claimed(tmp_path / "state", 2)
+def test_removed_records_and_manifests_are_not_written_again(tmp_path: Path) -> None:
+    old = claim(tmp_path / "state")
+    new = claim(tmp_path / "state", 2)
     for epoch in range(5):
         new.records.write(epoch, RECORD)
         new.manifests.commit(Manifest(epoch=epoch))
-    new.recycle(1)
+    new.remove_old_state(1)
     for attempt in (lambda: old.records.write(0, RECORD), lambda: old.manifests.commit(Manifest(epoch=0))):
         with pytest.raises(ExternalError) as refused:
             attempt()
@@ -125,29 +127,29 @@ def test_records_and_manifests_that_were_recycled_do_not_come_back(tmp_path: Pat
 
 
 def test_a_second_manifest_of_one_generation_is_a_defect(tmp_path: Path) -> None:
-    only = claimed(tmp_path / "state")
-    only.manifests.commit(Manifest(epoch=0))
+    directory = claim(tmp_path / "state")
+    directory.manifests.commit(Manifest(epoch=0))
     with pytest.raises(InternalError) as refused:
-        only.manifests.commit(Manifest(epoch=0))
+        directory.manifests.commit(Manifest(epoch=0))
     assert refused.value.condition == "EPOCH_COMMITTED_TWICE"
 
 
 def test_a_rollback_fences_an_engine_without_a_lock(tmp_path: Path) -> None:
-    paused = claimed(tmp_path / "state")
-    running = claimed(tmp_path / "state", 2)  # without the lock, which the first one has
+    paused = claim(tmp_path / "state")
+    running = claim(tmp_path / "state", 2)  # without the lock, which the first one holds
     paused.release()
     for epoch in range(3):
         running.records.write(epoch, RECORD)
         running.manifests.commit(Manifest(epoch=epoch))
-    person = StateDirectory(tmp_path / "state")
-    with person.locked():
-        assert roll_back(person, 1) == (1, [2])
+    operator = StateDirectory(tmp_path / "state")
+    with operator.locked():
+        assert roll_back(operator, 1) == (1, [2])
     with pytest.raises(ExternalError) as refused:
         running.manifests.commit(Manifest(epoch=2))
     assert refused.value.condition == "FENCED"
 
 
-def test_a_directory_that_was_taken_away_is_not_another_engines_and_is_not_made_again(tmp_path: Path) -> None:
+def test_a_directory_that_was_removed_is_reported_as_such_and_is_not_created_again(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     state.claim("query", "summary", 2)
     runs = RunStore(state.runs, None)

@@ -1,4 +1,4 @@
-"""Manifests say exactly what was written, or that they are damaged."""
+"""A manifest is read exactly as it was written, or reported as damaged."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def test_a_manifest_counts_a_run_once() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(st.data())
-def test_a_changed_byte_anywhere_is_found(data: st.DataObject) -> None:
+def test_a_changed_byte_anywhere_is_detected(data: st.DataObject) -> None:
     content = MANIFEST.to_bytes()
     at = data.draw(st.integers(0, len(content) - 2))
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != content[at]))
     changed = content[:at] + bytes([byte]) + content[at + 1 :]
     with contextlib.suppress(ValueError):
-        assert Manifest.from_bytes(changed) == MANIFEST, "only the checksum's spelling may differ"
+        assert Manifest.from_bytes(changed) == MANIFEST, "only the notation of the checksum may differ"
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_a_manifest_cut_short_anywhere_is_found(data: st.DataObject) -> None:
+def test_a_manifest_truncated_anywhere_is_detected(data: st.DataObject) -> None:
     content = MANIFEST.to_bytes()
     size = data.draw(st.integers(0, len(content) - 2))
     with pytest.raises(ValueError):
         Manifest.from_bytes(content[:size])
 
 
-def test_the_next_manifest_leaves_the_one_before_as_it_is() -> None:
+def test_advancing_a_manifest_does_not_change_it() -> None:
     before = MANIFEST.to_bytes()
     added = RunEntry("new", 13, 1, 1, {0: (0, 1)})
     after = MANIFEST.advance(

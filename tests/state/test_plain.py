@@ -1,4 +1,4 @@
-"""Plain values as bytes: the same value and the same types come back, and nothing else goes in."""
+"""Plain values as bytes: a value is read with the same types, and no other objects are written or read."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ VALUES = st.recursive(
 )
 
 
-def same(one: Any, other: Any) -> bool:
+def equals(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
         return len(one) == len(other) and all(
-            same(k, j) and same(v, w) for (k, v), (j, w) in zip(one.items(), other.items(), strict=True)
+            equals(k, j) and equals(v, w) for (k, v), (j, w) in zip(one.items(), other.items(), strict=True)
         )
     if isinstance(one, list | tuple | deque):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(equals(a, b) for a, b in zip(one, other, strict=True))
     return (
         bool(one == other) and repr(one) == repr(other)
         if not isinstance(one, set | frozenset)
@@ -70,14 +70,14 @@ def same(one: Any, other: Any) -> bool:
 
 @given(VALUES)
 def test_a_value_is_read_as_it_was_written(value: Any) -> None:
-    assert same(from_bytes(to_bytes(value)), value)
+    assert equals(from_bytes(to_bytes(value)), value)
 
 
-def test_a_deque_keeps_its_length() -> None:
+def test_a_deque_is_read_with_its_maximum_length() -> None:
     assert from_bytes(to_bytes(deque([1, 2], 2))).maxlen == 2
 
 
-def test_frames_and_arrays_anywhere() -> None:
+def test_frames_and_arrays_inside_other_values_are_read() -> None:
     frame = pl.DataFrame({"a": [1, None], "b": ["x", "y"], "c": [[1.5], []]})
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     found = from_bytes(to_bytes({"frame": [frame, frame], 3: (array, b"bytes")}))
@@ -115,7 +115,7 @@ def test_frames_and_arrays_anywhere() -> None:
         "class of plain values",
         "class before its value",
         "bytearray",
-        "function of ours",
+        "function of penstock",
         "deep inside",
     ],
 )
@@ -124,7 +124,7 @@ def test_values_that_are_not_plain_are_refused(value: Any) -> None:
         to_bytes(value)
 
 
-def test_a_shared_object_is_one_object_afterwards() -> None:
+def test_an_object_that_is_referenced_twice_is_read_as_one_object() -> None:
     entry = [1, "a"]
     found = from_bytes(to_bytes({"by name": {"a": entry}, "ranking": [entry], "copy": [1, "a"]}))
     found["by name"]["a"][0] = 2
@@ -137,24 +137,26 @@ def test_a_shared_object_is_one_object_afterwards() -> None:
     [os.system, eval, getattr, subprocess.Popen, OrderedDict([("a", 1)]), pl.Series([1]), np.int64(1)],
     ids=["system", "eval", "getattr", "process", "ordered dict", "series", "numpy number"],
 )
-def test_bytes_from_anywhere_become_nothing_else(value: Any) -> None:
+def test_pickles_of_other_objects_are_refused(value: Any) -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        refused(pickle.dumps([1, value], protocol), "plain value" if protocol == 4 else "another prefix")
+        assert_refused(
+            pickle.dumps([1, value], protocol), "plain value" if protocol == 4 else "another prefix"
+        )
 
 
-def test_bytes_that_call_something_do_not_get_to_it(tmp_path: Path) -> None:
-    made = tmp_path / "made"
+def test_bytes_that_call_a_function_do_not_call_it(tmp_path: Path) -> None:
+    created = tmp_path / "created"
 
-    class Calls:
+    class CallsMkdir:
         def __reduce__(self) -> Any:
-            return os.mkdir, (str(made),)
+            return os.mkdir, (str(created),)
 
-    refused(pickle.dumps(Calls(), 4), "plain value")
-    assert not made.exists()
+    assert_refused(pickle.dumps(CallsMkdir(), 4), "plain value")
+    assert not created.exists()
 
 
-def named(module: str, name: str) -> bytes:
-    """The instructions that put a global on the stack."""
+def push_global(module: str, name: str) -> bytes:
+    """Return the instructions that push a global on the stack."""
     texts = (pickle.SHORT_BINUNICODE + bytes((len(text),)) + text.encode() for text in (module, name))
     return b"".join(texts) + pickle.STACK_GLOBAL
 
@@ -163,43 +165,46 @@ def named(module: str, name: str) -> bytes:
 @pytest.mark.parametrize(
     "changed", ["__qualname__", "__name__", "__module__", "__reduce__", "__class__", "new"]
 )
-def test_bytes_change_nothing_that_reads_them(maker: str, changed: str) -> None:
+def test_bytes_cannot_change_the_functions_that_read_them(maker: str, changed: str) -> None:
     values = pl.DataFrame({"a": [1]}), np.arange(3), ZoneInfo("Europe/Berlin")
     before = to_bytes(values)
     slots = pickle.dumps((None, {changed: "os"}), 4)[2:-1]
     attributes = pickle.dumps({changed: "os"}, 4)[2:-1]
     for state in (slots, attributes):
-        refused(BEGIN + named("penstock.state.plain", maker) + state + pickle.BUILD + pickle.STOP, "Error")
+        assert_refused(
+            PROTOCOL + push_global("penstock.state.plain", maker) + state + pickle.BUILD + pickle.STOP,
+            "Error",
+        )
     assert to_bytes(values) == before
 
 
-BEGIN = pickle.PROTO + b"\4"
-NO_VALUES = {
-    "reader": named("penstock.state.plain", "_frame"),
-    "class": named("datetime", "datetime"),
-    "function": named("penstock.state.plain", "to_bytes"),
+PROTOCOL = pickle.PROTO + b"\4"
+OTHER_OBJECTS = {
+    "reader": push_global("penstock.state.plain", "_frame"),
+    "class": push_global("datetime", "datetime"),
+    "function": push_global("penstock.state.plain", "to_bytes"),
     "bytearray": pickle.BYTEARRAY8 + (2).to_bytes(8, "little") + b"ab",
 }
 
 
-@pytest.mark.parametrize("kind", NO_VALUES)
-def test_bytes_become_values_only(kind: str) -> None:
-    refused(BEGIN + NO_VALUES[kind] + pickle.STOP, "not a plain value")
+@pytest.mark.parametrize("kind", OTHER_OBJECTS)
+def test_bytes_of_other_objects_are_refused(kind: str) -> None:
+    assert_refused(PROTOCOL + OTHER_OBJECTS[kind] + pickle.STOP, "not a plain value")
 
 
 def test_bytes_of_later_protocols_are_refused() -> None:
-    refused(pickle.dumps([bytearray(b"ab")], 5), "another prefix")
+    assert_refused(pickle.dumps([bytearray(b"ab")], 5), "another prefix")
 
 
-def test_an_archive_of_arrays_is_no_array() -> None:
+def test_an_archive_of_arrays_is_refused() -> None:
     archive = io.BytesIO()
     np.savez(archive, np.arange(3))
-    given_to_it = pickle.dumps((archive.getvalue(),), 4)[2:-1]
-    maker = named("penstock.state.plain", "_array")
-    refused(BEGIN + maker + given_to_it + pickle.REDUCE + pickle.STOP, "magic")
+    argument = pickle.dumps((archive.getvalue(),), 4)[2:-1]
+    maker = push_global("penstock.state.plain", "_array")
+    assert_refused(PROTOCOL + maker + argument + pickle.REDUCE + pickle.STOP, "magic")
 
 
-def refused(data: bytes, why: str) -> None:
+def assert_refused(data: bytes, why: str) -> None:
     with pytest.raises(InternalError, match=why) as refusal:
         from_bytes(data)
     assert refusal.value.condition == "STATE_DAMAGED"
@@ -214,18 +219,18 @@ def test_state_of_an_older_version_is_reported_as_such(data: bytes) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_any_other_bytes_are_called_damaged(data: bytes) -> None:
+def test_any_other_bytes_are_reported_as_damaged(data: bytes) -> None:
     with pytest.raises(InternalError, match=r"STATE_DAMAGED|STATE_OF_OLDER_FORMAT"):
         from_bytes(data)
 
 
 @given(VALUES, st.data())
-def test_bytes_cut_short_are_called_damaged(value: Any, data: st.DataObject) -> None:
+def test_truncated_bytes_are_reported_as_damaged(value: Any, data: st.DataObject) -> None:
     whole = to_bytes(value)
-    refused(whole[: data.draw(st.integers(0, len(whole) - 1))], "STATE_DAMAGED")
+    assert_refused(whole[: data.draw(st.integers(0, len(whole) - 1))], "STATE_DAMAGED")
 
 
-def test_dates_and_instants_stay_apart() -> None:
+def test_dates_datetimes_and_decimals_keep_their_types() -> None:
     assert type(from_bytes(to_bytes(date(2020, 1, 1)))) is date
     assert type(from_bytes(to_bytes(datetime(2020, 1, 1)))) is datetime
     assert from_bytes(to_bytes(Decimal("1.50"))).as_tuple() == Decimal("1.50").as_tuple()

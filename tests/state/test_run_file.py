@@ -1,4 +1,4 @@
-"""Run files read by rows: what is read is what was written, and no more of the file than must be."""
+"""Run files: rows are read as they were written, and only the blocks that hold them are read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_file_is_read_whole_in_one_piece(path: Path) -> None:
+def test_a_file_is_read_as_one_chunk(path: Path) -> None:
     header, frame = check_run(path)
     assert frame.equals(FRAME)
     assert frame.n_chunks() == 1
@@ -51,7 +51,7 @@ def test_a_file_is_read_whole_in_one_piece(path: Path) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(1, 40_000)), min_size=1, max_size=6))
-def test_rows_are_those_of_the_whole(path: Path, requested: list[tuple[int, int]]) -> None:
+def test_ranges_of_rows_are_read_as_written(path: Path, requested: list[tuple[int, int]]) -> None:
     ranges, through = [], 0
     for start, count in sorted(requested):
         start = max(start, through)
@@ -64,7 +64,7 @@ def test_rows_are_those_of_the_whole(path: Path, requested: list[tuple[int, int]
     assert found.n_chunks() == 1
 
 
-def test_few_rows_cost_few_bytes(path: Path) -> None:
+def test_reading_a_few_rows_reads_a_few_bytes(path: Path) -> None:
     found, size = read_rows(path, ((BATCH_ROWS + 5, 10),))
     assert found.equals(FRAME.slice(BATCH_ROWS + 5, 10))
     assert size < path.stat().st_size * 0.6
@@ -72,7 +72,7 @@ def test_few_rows_cost_few_bytes(path: Path) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.data())
-def test_damage_is_found_where_it_is_read(path: Path, data: st.DataObject) -> None:
+def test_damage_is_detected_when_the_damaged_rows_are_read(path: Path, data: st.DataObject) -> None:
     content = path.read_bytes()
     at = data.draw(st.integers(0, len(content) - 1))
     broken = path.with_name("000000000004-abc.run")
@@ -85,15 +85,15 @@ def test_damage_is_found_where_it_is_read(path: Path, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("size", [0, 6, 30, BLOCK, 2 * BLOCK + 1])
-def test_a_file_cut_short_is_found(path: Path, size: int) -> None:
-    cut = path.with_name("000000000005-abc.run")
-    cut.write_bytes(path.read_bytes()[:size])
+def test_a_truncated_file_is_detected(path: Path, size: int) -> None:
+    truncated = path.with_name("000000000005-abc.run")
+    truncated.write_bytes(path.read_bytes()[:size])
     with pytest.raises(InternalError) as damage:
-        read_rows(cut, ((0, 5),))
+        read_rows(truncated, ((0, 5),))
     assert damage.value.condition == "STATE_DAMAGED"
 
 
-def test_files_of_the_first_format_are_read_whole(tmp_path: Path) -> None:
+def test_files_of_format_1_are_read(tmp_path: Path) -> None:
     old = tmp_path / "op.c" / "000000000001-abc.run"
     old.parent.mkdir()
     header = json.dumps({"format": 1, "collection": "op.c", "epoch": 1, "rows": ROWS}).encode()
@@ -115,8 +115,8 @@ def test_a_store_reads_the_requested_buckets_only(tmp_path: Path, cached: bool) 
     few, most = frozenset({3, 4, 9}), frozenset(range(15))
     expected = pl.concat([FRAME.slice(*rows) for rows in ranges_of(entry, few)])
     assert store.section(entry, few).equals(expected)
-    assert store.section(entry, few) is store.section(entry, few), "it is remembered"
-    assert piece_of(entry, most) == Piece(entry.name), "most of it is as good as all of it"
+    assert store.section(entry, few) is store.section(entry, few), "the part is cached in memory"
+    assert piece_of(entry, most) == Piece(entry.name), "most of a run is read as the whole run"
     assert piece_of(entry, few).ranges == tuple(ranges_of(entry, few))
     if cache is not None:
         assert cache.has(piece_of(entry, few).key)
@@ -130,4 +130,6 @@ def test_a_store_reads_the_requested_buckets_only(tmp_path: Path, cached: bool) 
     assert store.section(entry, most).equals(
         pl.concat([FRAME.slice(*rows) for rows in ranges_of(entry, most)])
     )
-    assert store.section(entry, few).equals(expected), "of the whole, which is at hand now"
+    assert store.section(entry, few).equals(expected), (
+        "it is a slice of the whole run, which is in memory now"
+    )

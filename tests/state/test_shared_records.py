@@ -22,10 +22,10 @@ def record_of(epoch: int) -> EpochRecord:
 def test_an_epoch_has_one_record_for_all_engines(tmp_path: Path) -> None:
     leader, follower = SharedRecords(tmp_path / "records"), SharedRecords(tmp_path / "records")
     leader.take_over(3)
-    said = leader.write(0, record_of(0))
-    assert said == replace(record_of(0), generation=3)
-    assert follower.read(0) == said
-    assert follower.write(0, EpochRecord(Offset(), Offset(0, commands=1))) == said
+    written = leader.write(0, record_of(0))
+    assert written == replace(record_of(0), generation=3)
+    assert follower.read(0) == written
+    assert follower.write(0, EpochRecord(Offset(), Offset(0, commands=1))) == written
     assert follower.read(1) is None
 
 
@@ -46,7 +46,7 @@ def test_a_lower_generation_cannot_add_records(tmp_path: Path) -> None:
     new.write(1, record_of(1))
     with pytest.raises(ExternalError):
         old.write(1, record_of(1))
-    assert new.write(0, record_of(0)).generation == 1, "what it finds it repeats"
+    assert new.write(0, record_of(0)).generation == 1, "an existing record is returned"
 
 
 def test_old_records_are_deleted_unless_a_slow_replica_may_need_them(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_old_records_are_deleted_unless_a_slow_replica_may_need_them(tmp_path: P
     records.take_over(1)
     for epoch in (0, 5, RECORDS_KEPT, RECORDS_KEPT + 7):
         records.write(epoch, record_of(epoch))
-    records.recycle(RECORDS_KEPT + 5)
+    records.remove_old(RECORDS_KEPT + 5)
     assert records.epochs() == [5, RECORDS_KEPT, RECORDS_KEPT + 7]
 
 
-def test_a_directory_of_a_unit_has_its_epochs_from_the_shared_records(tmp_path: Path) -> None:
+def test_the_directories_of_a_unit_read_their_records_from_the_shared_ones(tmp_path: Path) -> None:
     records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
     records.take_over(1)
     leader = StateDirectory(tmp_path / "state", records)
@@ -79,7 +79,7 @@ def test_a_directory_of_a_unit_has_its_epochs_from_the_shared_records(tmp_path: 
     follower.release()
 
 
-def test_a_unit_is_not_run_by_a_single_engine(tmp_path: Path) -> None:
+def test_a_single_engine_is_refused_the_directory_of_a_unit(tmp_path: Path) -> None:
     SharedRecords(tmp_path / "state" / "ha" / "agreed").take_over(1)
     with pytest.raises(UserError) as refused:
         StateDirectory(tmp_path / "state").claim("query", "summary")

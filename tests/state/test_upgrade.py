@@ -1,4 +1,4 @@
-"""A state directory of format 1 becomes one of format 2 when it is taken, whenever that is cut short."""
+"""Claiming a state directory of format 1 upgrades it to format 2, even if an upgrade is killed at any step."""
 
 from __future__ import annotations
 
@@ -16,71 +16,71 @@ from penstock.state.rollback import find_problems
 from penstock.state.state_facts import FORMAT
 from penstock.state.upgrade import BACKUP
 
-FORMER, NOW, SUMMARY = "0123456789abcdef", "fedcba9876543210", "rows: clicks"
+FORMER, CURRENT, SUMMARY = "0123456789abcdef", "fedcba9876543210", "rows: clicks"
 FACTS = {"format": 1, "id": "abcd", "query": FORMER, "summary": SUMMARY, "logs": {"clicks": {"x": 1}}}
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A directory of format 1 with two epochs."""
-    place = tmp_path / "state"
-    (place / "manifests").mkdir(parents=True)
-    (place / "epochs").mkdir()
+    folder = tmp_path / "state"
+    (folder / "manifests").mkdir(parents=True)
+    (folder / "epochs").mkdir()
     for epoch in (6, 7):
-        (place / "manifests" / f"{epoch:012d}.json").write_bytes(Manifest(epoch=epoch, format=1).to_bytes())
+        (folder / "manifests" / f"{epoch:012d}.json").write_bytes(Manifest(epoch=epoch, format=1).to_bytes())
         record = {"start": {}, "end": {"epoch": epoch, "at": {}}}
-        (place / "epochs" / f"{epoch:012d}.json").write_text(json.dumps(record))
-    (place / "penstock.json").write_text(json.dumps(FACTS, indent=1))
-    return place
+        (folder / "epochs" / f"{epoch:012d}.json").write_text(json.dumps(record))
+    (folder / "penstock.json").write_text(json.dumps(FACTS, indent=1))
+    return folder
 
 
-def taken(place: Path, generation: int | None = None) -> StateDirectory:
-    state = StateDirectory(place)
-    state.claim(NOW, SUMMARY, generation, former=FORMER)
+def claim(folder: Path, generation: int | None = None) -> StateDirectory:
+    state = StateDirectory(folder)
+    state.claim(CURRENT, SUMMARY, generation, former=FORMER)
     return state
 
 
-def contents(place: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     names = ("penstock.json", "manifests/000000000006.json", "manifests/000000000007.json")
-    return {name: (place / name).read_bytes() for name in names}
+    return {name: (folder / name).read_bytes() for name in names}
 
 
-def test_it_says_the_new_format_and_fingerprint_and_remembers_the_rest(old: Path) -> None:
-    taken(old).release()
+def test_an_upgrade_changes_the_format_and_the_fingerprint_only(old: Path) -> None:
+    claim(old).release()
     facts = StateDirectory(old).read_existing_facts()
-    assert facts.to_json() == {**FACTS, "format": FORMAT, "query": NOW}
+    assert facts.to_json() == {**FACTS, "format": FORMAT, "query": CURRENT}
 
 
 def test_penstock_json_and_the_newest_manifest_are_backed_up(old: Path) -> None:
-    before = contents(old)
-    taken(old).release()
+    before = read_files(old)
+    claim(old).release()
     for name in ("penstock.json", "manifests/000000000007.json"):
         assert (old / BACKUP / name).read_bytes() == before[name]
     assert not (old / BACKUP / "manifests/000000000006.json").exists()
-    assert {name: data for name, data in contents(old).items() if "manifests" in name} == {
+    assert {name: data for name, data in read_files(old).items() if "manifests" in name} == {
         name: data for name, data in before.items() if "manifests" in name
     }
 
 
 def test_an_upgraded_directory_is_not_upgraded_again(old: Path) -> None:
-    taken(old).release()
+    claim(old).release()
     backup = (old / BACKUP / "penstock.json").stat().st_mtime_ns
-    taken(old).release()
+    claim(old).release()
     assert (old / BACKUP / "penstock.json").stat().st_mtime_ns == backup
 
 
-def test_the_state_of_another_query_is_refused_and_left_as_it_is(old: Path) -> None:
-    before = contents(old)
+def test_the_state_of_another_query_is_refused_and_not_changed(old: Path) -> None:
+    before = read_files(old)
     for drops_state in (False, True):
         with pytest.raises(UserError) as refused:
-            StateDirectory(old).claim(NOW, SUMMARY, former="another", drops_state=drops_state)
+            StateDirectory(old).claim(CURRENT, SUMMARY, former="another", drops_state=drops_state)
         assert refused.value.condition == "STATE_OF_ANOTHER_QUERY"
-    assert contents(old) == before
+    assert read_files(old) == before
     assert not (old / BACKUP).exists()
 
 
 def test_once_upgraded_the_former_fingerprint_opens_nothing(old: Path) -> None:
-    taken(old).release()
+    claim(old).release()
     with pytest.raises(UserError) as refused:
         StateDirectory(old).claim("another", SUMMARY, former=FORMER)
     assert refused.value.condition == "STATE_OF_ANOTHER_QUERY"
@@ -89,72 +89,76 @@ def test_once_upgraded_the_former_fingerprint_opens_nothing(old: Path) -> None:
 def test_readers_read_both_formats(old: Path) -> None:
     assert StateDirectory(old).read_existing_facts().format == 1
     assert find_problems(StateDirectory(old), 7) == []
-    assert not (old / BACKUP).exists()  # to look changes nothing
-    taken(old).release()
+    assert not (old / BACKUP).exists()  # reading changes nothing
+    claim(old).release()
     assert find_problems(StateDirectory(old), 7) == find_problems(StateDirectory(old), 6) == []
 
 
 def test_an_engine_that_was_replaced_upgrades_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = StateDirectory(old)
-    take = state._fenced_directory.take_over
+    take_over = state._fenced_directory.take_over
 
-    def take_and_lose(generation: int | None = None) -> None:
-        take(generation)
+    def take_over_and_be_fenced(generation: int | None = None) -> None:
+        take_over(generation)
         StateDirectory(old)._fenced_directory.take_over(9)
 
-    monkeypatch.setattr(state._fenced_directory, "take_over", take_and_lose)
+    monkeypatch.setattr(state._fenced_directory, "take_over", take_over_and_be_fenced)
     with pytest.raises(ExternalError) as refused:
-        state.claim(NOW, SUMMARY, 3, former=FORMER)
+        state.claim(CURRENT, SUMMARY, 3, former=FORMER)
     assert refused.value.condition == "FENCED"
     assert StateDirectory(old).read_existing_facts().to_json() == FACTS
 
 
-#: files that an upgrade puts in place, each from a draft
+#: files that an upgrade replaces, each by a temporary file
 STEPS = 3
 
 
 @pytest.mark.kill
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(STEPS))
-def test_an_upgrade_that_is_killed_is_done_by_the_next_engine(old: Path, step: int, after: bool) -> None:
-    before = contents(old)
+def test_the_next_engine_completes_an_upgrade_that_was_killed(old: Path, step: int, after: bool) -> None:
+    before = read_files(old)
     child = os.fork()
     if not child:
-        _die_at(step, after)
-        taken(old)
+        _exit_at(step, after)
+        claim(old)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WEXITSTATUS(status) == 9
     facts = StateDirectory(old).read_existing_facts()
     assert facts.format == (FORMAT if (step, after) == (STEPS - 1, True) else 1)
     assert StateDirectory(old).manifests.latest().epoch == 7
-    taken(old).release()
-    assert StateDirectory(old).read_existing_facts().to_json() == {**FACTS, "format": FORMAT, "query": NOW}
+    claim(old).release()
+    assert StateDirectory(old).read_existing_facts().to_json() == {
+        **FACTS,
+        "format": FORMAT,
+        "query": CURRENT,
+    }
     for name in ("penstock.json", "manifests/000000000007.json"):
         assert (old / BACKUP / name).read_bytes() == before[name]
 
 
-def _die_at(step: int, after: bool) -> None:
-    done, replace = 0, os.replace
+def _exit_at(step: int, after: bool) -> None:
+    replaced, replace = 0, os.replace
 
-    def dying(source: Path, target: Path) -> None:
-        nonlocal done
-        if done == step and not after:
+    def replace_or_exit(source: Path, target: Path) -> None:
+        nonlocal replaced
+        if replaced == step and not after:
             os._exit(9)
         replace(source, target)
-        if done == step:
+        if replaced == step:
             os._exit(9)
-        done += 1
+        replaced += 1
 
-    durable.os.replace = dying  # type: ignore[attr-defined]
+    durable.os.replace = replace_or_exit  # type: ignore[attr-defined]
 
 
-def test_changes_of_an_older_engine_after_a_killed_upgrade_are_backed_up_instead(old: Path) -> None:
+def test_files_that_an_older_engine_changed_after_a_killed_upgrade_are_backed_up(old: Path) -> None:
     (old / BACKUP / "manifests").mkdir(parents=True)
-    (old / BACKUP / "manifests" / "000000000006.json").write_bytes(b"of then")
-    (old / BACKUP / "penstock.json").write_bytes(b"of then")
-    before = contents(old)
-    taken(old).release()
+    (old / BACKUP / "manifests" / "000000000006.json").write_bytes(b"of the killed upgrade")
+    (old / BACKUP / "penstock.json").write_bytes(b"of the killed upgrade")
+    before = read_files(old)
+    claim(old).release()
     assert [path.name for path in (old / BACKUP / "manifests").iterdir()] == ["000000000007.json"]
     assert (old / BACKUP / "penstock.json").read_bytes() == before["penstock.json"]
 

@@ -1,12 +1,13 @@
 """Queries as plain values: what they mean, not how they are executed.
 
-A description is made of these nodes; `queries.built` makes a stream of it, `oracle.answers` works it out by hand.
-Columns are named; times are microseconds.
+A description consists of these nodes; `queries.build_stream` builds its stream, `oracle.compute_rows` computes its
+rows in plain Python. Columns are named; times are microseconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 Names = tuple[str, ...]
@@ -23,7 +24,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Other:
-    """Another column; `step`: of the event that an earlier step of a pattern took."""
+    """Another column; with `step`, of the event that an earlier step of a pattern matched."""
 
     column: str
     step: str | None = None
@@ -72,17 +73,17 @@ class Explode:
 
 @dataclass(frozen=True)
 class FlatMap:
-    """Each row as often as its column says: not at all, once or twice; `turn` counts the copies from 1."""
+    """Each row as many times as the value of `column` modulo 3; the column `number` counts the copies from 1."""
 
     input: Any
     column: str
-    turn: str
-    kept: tuple[tuple[str, Any], ...]
+    number: str
+    columns: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Demux:
-    """One of the streams that a stream is dealt out to: the `chosen`-th, the last being what is left."""
+    """One of the streams that a stream is split into: the `chosen`-th; the last has the rows without a match."""
 
     input: Any
     conditions: tuple[Compare, ...]
@@ -104,7 +105,7 @@ class Rebalance:
 
 
 @dataclass(frozen=True)
-class InTime:
+class TimeWindow:
     """`emit` is close, change, or a number of microseconds."""
 
     size: int
@@ -121,7 +122,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class ByCount:
+class CountWindow:
     size: int
     every: int | None = None
     partial: bool = False
@@ -129,20 +130,20 @@ class ByCount:
 
 
 @dataclass(frozen=True)
-class LastEvents:
+class LastWindow:
     size: int
     whole: bool = False
     forget_after: int | None = None
 
 
 @dataclass(frozen=True)
-class Sessions:
+class SessionWindow:
     gap: int
     longest: int | None = None
 
 
 @dataclass(frozen=True)
-class Landmarks:
+class LandmarkWindow:
     opens: Compare
     closes: Compare
     longest: int | None = None
@@ -197,8 +198,8 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """A stream with itself, every two different rows once; within time or over the last rows."""
+class SelfJoin:
+    """A stream joined with itself, every two different rows once; within a time or over the last rows."""
 
     input: Any
     keys: Names
@@ -223,9 +224,9 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Product:
-    """Pairs by any condition, near in time, or each with the last rows of the other side, or both.
+    """Pairs by any condition: within a time, or each row with the last rows of the other side, or both.
 
-    `distinct`: of a stream and itself, every two different rows once.
+    `distinct`: a stream with itself, every two different rows once.
     """
 
     left: Any
@@ -259,7 +260,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Distinct:
-    """`within` None: for ever."""
+    """Without `within`: for ever."""
 
     input: Any
     columns: Names
@@ -268,7 +269,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Fold:
-    """The user's function, row by row: each value with the key's value before it; great ones twice."""
+    """A user function, row by row: each value with the key's previous one; values over 2 twice."""
 
     input: Any
     key: str
@@ -278,8 +279,8 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Before:
-    """The user's own operator: each value with the key's value before it, batch by batch."""
+class Previous:
+    """A custom operator: each value with the key's previous one, batch by batch."""
 
     input: Any
     key: str
@@ -288,8 +289,8 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Ticks:
-    """The user's own operator: how many rows a key had in each stretch of `every`; `merges`: it adds up states."""
+class TickCounts:
+    """A custom operator: the number of rows of a key in each interval of `every`; with `merges` it merges states."""
 
     input: Any
     key: str
@@ -301,7 +302,7 @@ class Ticks:
 
 @dataclass(frozen=True)
 class Top:
-    """Of the rows of `Windows`, perhaps filtered; `per`: of each group of these keys."""
+    """The best rows of `Windows`, perhaps filtered; with `per`, of each group of these keys."""
 
     input: Any
     k: int
@@ -309,3 +310,33 @@ class Top:
     least: bool
     changes_only: bool
     per: Names = ()
+
+
+# -- what a description reads ---------------------------------------------------------------------
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """A node and all that is before it."""
+    yield node
+    for field in fields(node):
+        value = getattr(node, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(part):
+                yield from _nodes(part)
+
+
+def reads_late_events(node: Any) -> bool:
+    """Whether late events of a stream are among what a node reads."""
+    return any(isinstance(one, Late) for one in _nodes(node))
+
+
+def reads_together(*nodes: Any) -> bool:
+    """Whether an operator with state, or one that exchanges rows, reads two streams."""
+    stateless = (Source, Late, Filter, Map, Explode, FlatMap, Demux, Union)
+    streams = [
+        {one.stream for one in _nodes(part) if isinstance(one, Source | Late)}
+        for node in nodes
+        for part in _nodes(node)
+        if not isinstance(part, stateless)
+    ]
+    return any(len(read) > 1 for read in streams)

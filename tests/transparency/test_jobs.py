@@ -1,135 +1,125 @@
-"""Random jobs in SQL: their rows are those of the oracle, however they are executed, and after crashes."""
+"""Random jobs in SQL: their rows are those of the oracle, however they are executed, beside others, after crashes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from penstock.catalogue.program import Program
-from tests.operators.harness import SECOND, History, events_stream, fast_directory
-from tests.transparency import description as d
-from tests.transparency import ways as execution
-from tests.transparency.compared import rows_of
+from penstock.state.epoch_record import EpochRecord
+from tests.crash import Crashed, crash_at
+from tests.operators.harness import History, Place, events_stream, fast_directory
+from tests.transparency.comparison import read_rows
+from tests.transparency.description import reads_together
+from tests.transparency.executions import Execution, executions, run_epochs
+from tests.transparency.idleness import bounds_of, idleness_of, late_places, read_records
+from tests.transparency.jobs import ALTERED, Jobs, some_jobs
+from tests.transparency.queries import STREAMS
 from tests.transparency.test_transparency import (
     EXAMPLES,
-    Crash,
-    by_hand,
-    crashes,
-    crashing,
-    few_events,
-    tried,
-)
-from tests.transparency.ways import Ways, ways
-
-CALLS = {
-    "count": "COUNT(*)",
-    "sum": "SUM(n)",
-    "min": "MIN(n)",
-    "max": "MAX(n)",
-    "avg": "AVG(n)",
-    "median": "MEDIAN(n)",
-    "stddev": "STDDEV(n)",
-    "variance": "VARIANCE(n)",
-    "count_distinct": "COUNT(DISTINCT n)",
-}
-OPS = {">": ">", "<=": "<=", "!=": "<>"}
-FEW = 15
-
-
-@dataclass(frozen=True)
-class Job:
-    """A query over the stream `one`, as a description and as text."""
-
-    key: str
-    size: int
-    every: int | None
-    op: str
-    bound: int
-    functions: tuple[str, ...]
-
-    @property
-    def node(self) -> d.Windows:
-        columns = [
-            (name, None if name == "count" else "n", f"a{at}") for at, name in enumerate(self.functions)
-        ]
-        every = None if self.every is None else self.every * SECOND
-        return d.Windows(
-            d.Filter(d.Source("one"), d.Compare("n", self.op, self.bound)),
-            (self.key,),
-            d.InTime(self.size * SECOND, every),
-            tuple(d.Aggregate(function, column, alias) for function, column, alias in columns),
-        )
-
-    @property
-    def text(self) -> str:
-        calls = ", ".join(f"{CALLS[name]} AS a{at}" for at, name in enumerate(self.functions))
-        window = f"TUMBLE(time, INTERVAL '{self.size}' SECOND)"
-        if self.every is not None:
-            window = f"HOP(time, INTERVAL '{self.every}' SECOND, INTERVAL '{self.size}' SECOND)"
-        return (
-            f"SELECT window_start, window_end, {self.key}, {calls} FROM one "
-            f"WHERE n {OPS[self.op]} {self.bound} GROUP BY {self.key}, {window}"
-        )
-
-
-functions = st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=3).map(tuple)
-jobs = st.builds(
-    Job,
-    st.sampled_from(["user", "page"]),
-    st.sampled_from([1, 2, 4, 10]),
-    st.sampled_from([None, None, 1, 3]),
-    st.sampled_from(sorted(OPS)),
-    st.integers(-1, 2),
-    functions,
+    check_idleness,
+    compute_expected,
+    crash_points,
+    example_settings,
+    small_histories,
 )
 
-
-@st.composite
-def alike(draw: st.DrawFn) -> list[Job]:
-    """Jobs, some of which differ in constants only: these share a plan."""
-    one = draw(jobs)
-    bounds = draw(st.lists(st.integers(-1, 2), max_size=2, unique=True))
-    same = [Job(one.key, one.size, one.every, one.op, bound, one.functions) for bound in bounds]
-    return [one, *same, *draw(st.lists(jobs, max_size=2))]
+FEW = 25
+KINDS = {"windows", "sessions", "ranking", "join", "reader", "altered"}
 
 
-def lives(made: list[Job], one: History, how: Ways, at: list[tuple[str, int]], folder: Path) -> int:
-    """Run the jobs until everything is read; how often the engine crashed."""
-    crashed, state = 0, folder / "state"
-    sql = "; ".join(
-        f"CREATE JOB j{number} AS {job.text} INTO jsonl('{folder}/j{number}')"
-        for number, job in enumerate(made)
-    )
-    for life, (step, in_epoch) in enumerate([*at, ("never", -1)]):
-        program = Program("any", state, streams={"one": events_stream(one, how.cuts[0], "one")}, begin=sql)
-        with crashing(step, in_epoch):
-            try:
-                for _ in execution.epochs(program, state, how, shift=life):
-                    pass
-            except Crash:
-                crashed += 1
-    return crashed
+class Lives:
+    """Jobs on an engine that crashes and starts again, until everything is read."""
+
+    def __init__(self, jobs: Jobs, histories: dict[str, History], execution: Execution, folder: Path) -> None:
+        self._jobs, self._histories, self._execution, self._folder = jobs, histories, execution, folder
+        self._state = folder / "state"
+        self.crashes = 0
+        #: the number of the command that altered a job; None if everything was read before it
+        self._altered_by: int | None = None
+
+    def run(self, at: Iterable[tuple[str, int]]) -> None:
+        for life, (step, in_epoch) in enumerate([*at, ("never", -1)]):
+            program = self._program()
+
+            def before(epoch: int, program: Program = program) -> None:
+                alteration = self._jobs.alteration
+                if alteration is not None and self._altered_by is None and epoch >= alteration.epoch:
+                    (reply,) = program.execute(alteration.text(ALTERED))
+                    assert reply.state == "kept"
+                    self._altered_by = program.commands
+
+            with crash_at(step, in_epoch):
+                try:
+                    for _ in run_epochs(program, self._state, self._execution, shift=life, before=before):
+                        pass
+                except Crashed:
+                    self.crashes += 1
+
+    def _program(self) -> Program:
+        streams = {
+            name: events_stream(history, cutting, name)
+            for (name, history), cutting in zip(self._histories.items(), self._execution.cuts, strict=True)
+        }
+        statements = (
+            f"CREATE JOB {name} AS {job.text} INTO jsonl('{self._folder}/{name}')"
+            for name, job in self._jobs.by_name.items()
+        )
+        return Program("any", self._state, streams=streams, begin="; ".join(statements))
+
+    @property
+    def records(self) -> list[EpochRecord]:
+        return read_records(self._state)
+
+    def read_later(self) -> set[Place]:
+        """The events of `one` that were read after a job was altered."""
+        return {
+            (int(span.partition[1:]), offset)
+            for record in self.records
+            if self._altered_by is not None and record.commands >= self._altered_by
+            for stream, span in record.spans
+            if stream == "one"
+            for offset in range(span.start, span.end)
+        }
 
 
+@pytest.mark.slow
 def test_jobs_have_the_rows_of_the_oracle() -> None:
-    compared = 0
+    compared, counts = 0, Counter[str]()
 
-    @tried(FEW)
-    @given(alike(), few_events, ways(), st.just([]) | crashes)
-    def holds(made: list[Job], one: History, how: Ways, at: list[tuple[str, int]]) -> None:
+    @example_settings(FEW)
+    @given(some_jobs(), small_histories, small_histories, executions(), st.just([]) | crash_points)
+    def check(
+        jobs: Jobs, one: History, other: History, execution: Execution, at: list[tuple[str, int]]
+    ) -> None:
         nonlocal compared
-        expected = [by_hand(job.node, one, one)[0] for job in made]
-        assume(any(expected))
-        note("\n".join(job.text for job in made))
+        assume(all(compute_expected(job.node, one, other)[0] for job in jobs.by_name.values()))
+        note("\n".join(f"{name}: {job.text}" for name, job in jobs.by_name.items()))
+        histories = dict(zip(STREAMS, (one, other), strict=True))
         with fast_directory() as name:
-            folder = Path(name)
-            crashed = lives(made, one, how, at, folder)
-            assert [rows_of(folder / f"j{number}") for number in range(len(made))] == expected
-        assume(crashed > 0 or not at)  # else it does not count
+            lives = Lives(jobs, histories, execution, Path(name))
+            lives.run(at)
+            found = {job: read_rows(Path(name) / job) for job in jobs.by_name}
+            records, read_later = lives.records, lives.read_later()
+        together = reads_together(*(job.node for job in jobs.by_name.values()))
+        late_bounds = bounds_of(records, histories, read_together=together)
+        for job in jobs.by_name:
+            node, selected = jobs.history_of(job, one, read_later)
+            expected, is_sure = compute_expected(node, selected, other, late_bounds)
+            assert is_sure
+            assert found[job] == expected, job
+        assume(lives.crashes > 0 or not at)  # else it does not count
         compared += 1
+        counts.update(jobs.kinds - ({"altered"} if not read_later else set()))
+        counts.update(idleness_of(records, late_places(late_bounds, histories), histories).names)
 
-    holds()
+    check()
     assert compared >= (EXAMPLES or FEW)
+    if compared >= 20:
+        assert counts.keys() >= KINDS
+    check_idleness(counts, compared)

@@ -1,4 +1,4 @@
-"""The columns of a window's answer and of rows that meet."""
+"""The columns of windows and of joined rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.transparency.oracle.rows import Row, Values
 def window_columns(window: Any) -> list[str]:
     if isinstance(window, d.Running):
         return ["as_of"]
-    when = ["as_of"] if isinstance(window, d.InTime) and window.emit != "close" else []
-    when += ["closed"] if isinstance(window, d.Landmarks) and window.longest is not None else []
+    when = ["as_of"] if isinstance(window, d.TimeWindow) and window.emit != "close" else []
+    when += ["closed"] if isinstance(window, d.LandmarkWindow) and window.longest is not None else []
     return ["window_start", "window_end", *when]
 
 
 class Joined:
-    """What the row of a pair looks like."""
+    """The columns and the row of a pair."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Windows that the events of a key cut themselves: by their number, by silence, by marks among them."""
+"""Windows that the events of a key delimit: by count, by a gap, by events that open and close them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from tests.transparency import description as d
 from tests.transparency.oracle.formulas import holds
 from tests.transparency.oracle.rows import Row, Values
 
-#: when that happens which is told because a log has ended: just before the year 9999
+#: the time of results that are emitted because a log has ended: just before the year 9999
 END_OF_TIME = 253_370_764_800_000_000 - 1
 
-#: start, end, when it is told and at which place, further columns, the rows inside
+#: start, end, time and position of the result, further columns, the rows inside
 _Window = tuple[int, int, int, tuple[int, ...] | None, Values, list[Row]]
 
 
 def event_windows(window: Any, rows: list[Row]) -> Iterable[_Window]:
     match window:
-        case d.ByCount():
+        case d.CountWindow():
             yield from _by_count(window, rows)
-        case d.LastEvents():
-            for life in _lives(rows, window.forget_after):
-                for number, row in enumerate(life, 1):
-                    inside = life[max(0, number - window.size) : number]
+        case d.LastWindow():
+            for retained in _split_at_expiry(rows, window.forget_after):
+                for number, row in enumerate(retained, 1):
+                    inside = retained[max(0, number - window.size) : number]
                     if len(inside) == window.size or not window.whole:
-                        yield inside[0].time, row.time, row.time, row.place, {}, inside
-        case d.Sessions():
+                        yield inside[0].time, row.time, row.time, row.position, {}, inside
+        case d.SessionWindow():
             inside, end = [], 0
             for row in rows:
                 if inside and row.time >= end:
@@ -38,50 +38,50 @@ def event_windows(window: Any, rows: list[Row]) -> Iterable[_Window]:
                     end = min(end, inside[0].time + window.longest)
             if inside:
                 yield inside[0].time, end, end - 1, None, {}, inside
-        case d.Landmarks():
+        case d.LandmarkWindow():
             yield from _landmarks(window, rows)
 
 
-def _lives(rows: list[Row], forget_after: int | None) -> list[list[Row]]:
-    """A key's rows, from one time it was forgotten to the next."""
-    lives: list[list[Row]] = []
+def _split_at_expiry(rows: list[Row], forget_after: int | None) -> list[list[Row]]:
+    """Split a key's rows where its state expires."""
+    parts: list[list[Row]] = []
     for row in rows:
-        if not lives or (forget_after is not None and row.time - lives[-1][-1].time >= forget_after):
-            lives.append([])
-        lives[-1].append(row)
-    return lives
+        if not parts or (forget_after is not None and row.time - parts[-1][-1].time >= forget_after):
+            parts.append([])
+        parts[-1].append(row)
+    return parts
 
 
-def _by_count(window: d.ByCount, rows: list[Row]) -> Iterable[_Window]:
-    for life in _lives(rows, window.forget_after):
-        for start in range(0, len(life), window.every or window.size):
-            inside = life[start : start + window.size]
+def _by_count(window: d.CountWindow, rows: list[Row]) -> Iterable[_Window]:
+    for retained in _split_at_expiry(rows, window.forget_after):
+        for start in range(0, len(retained), window.every or window.size):
+            inside = retained[start : start + window.size]
             last = inside[-1]
             if len(inside) == window.size:
-                place = None if window.partial else last.place
-                yield inside[0].time, last.time, last.time, place, {}, inside
+                position = None if window.partial else last.position
+                yield inside[0].time, last.time, last.time, position, {}, inside
             elif window.partial:
                 yield inside[0].time, last.time, END_OF_TIME, None, {}, inside
 
 
-def _landmarks(window: d.Landmarks, rows: list[Row]) -> Iterable[_Window]:
+def _landmarks(window: d.LandmarkWindow, rows: list[Row]) -> Iterable[_Window]:
     inside: list[Row] = []
 
-    def ended() -> _Window:
+    def close_by_time() -> _Window:
         assert window.longest is not None
         end = inside[0].time + window.longest
         return inside[0].time, end, end - 1, None, {"closed": False}, inside
 
     for row in rows:
         if inside and window.longest is not None and row.time >= inside[0].time + window.longest:
-            yield ended()
+            yield close_by_time()
             inside = []
         if inside or holds(window.opens, row.values):
             inside.append(row)
             if holds(window.closes, row.values):
                 more = {} if window.longest is None else {"closed": True}
-                place = row.place if window.longest is None else None
-                yield inside[0].time, row.time, row.time, place, more, inside
+                position = row.position if window.longest is None else None
+                yield inside[0].time, row.time, row.time, position, more, inside
                 inside = []
     if inside and window.longest is not None:
-        yield ended()
+        yield close_by_time()

@@ -1,4 +1,4 @@
-"""Conditions and formulas, worked out for one row."""
+"""Conditions and formulas, computed for one row."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from tests.transparency import description as d
 from tests.transparency.oracle.rows import Row, Values
 
 
-def holds(condition: d.Compare | None, values: Values, taken: dict[str, Row] | None = None) -> bool:
-    """Whether a condition holds; one that asks about nothing does not."""
+def holds(condition: d.Compare | None, values: Values, matched: dict[str, Row] | None = None) -> bool:
+    """Whether a condition holds; a comparison with null does not."""
     if condition is None or condition.op == "true":
         return True
     mine, other = values[condition.column], condition.other
     if condition.op == "null":
         return mine is None
     if isinstance(other, d.Other):
-        other = values[other.column] if other.step is None else (taken or {})[other.step].values[other.column]
+        other = (
+            values[other.column] if other.step is None else (matched or {})[other.step].values[other.column]
+        )
     if mine is None or other is None:
         return False
     return bool(
@@ -26,8 +28,8 @@ def holds(condition: d.Compare | None, values: Values, taken: dict[str, Row] | N
     )
 
 
-def computed(formula: d.Formula, values: Values) -> Any:
-    """What a formula makes of a row."""
+def compute(formula: d.Formula, values: Values) -> Any:
+    """Return the value of a formula for a row."""
     if formula.what == "constant":
         return formula.by
     if formula.what == "holds":

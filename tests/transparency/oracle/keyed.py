@@ -1,4 +1,4 @@
-"""What is remembered of a key: its last rows, whether it was seen, and what the user's own code keeps."""
+"""Operators with state by key: its last rows, whether it was seen, and state of user code."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from tests.transparency.oracle.rows import Flows, Row
 
 
 class Keyed(Nodes):
-    """Last, distinct, the user's own."""
+    """Last, distinct, user functions and custom operators."""
 
     def _last(self, node: d.Last) -> Flows:
         flows = self.flows(node.input)
-        told = []
-        for key, rows in self.in_order(flows, node.keys, node.values).items():
+        results = []
+        for key, rows in self.sort_by_key(flows, node.keys, node.values).items():
             for number, row in enumerate(rows, 1):
                 if node.partial or number >= node.size:
                     last = rows[max(0, number - node.size) : number]
                     values = dict(zip(node.keys, key, strict=True))
-                    values |= {name: [one.values[name] for one in last] for name in node.values}
-                    told.append(Row(row.time, self.made_at(row, flows), values))
-        return [told]
+                    values |= {name: [previous.values[name] for previous in last] for name in node.values}
+                    results.append(Row(row.time, self.position_of_result(row, flows), values))
+        return [results]
 
     def _distinct(self, node: d.Distinct) -> Flows:
         flows = self.flows(node.input)
-        told = []
-        for rows in self.in_order(flows, node.columns, self.names(node.input)).values():
-            kept: Row | None = None
+        results = []
+        for rows in self.sort_by_key(flows, node.columns, self.names(node.input)).values():
+            emitted: Row | None = None
             for row in rows:
-                if kept is None or (node.within is not None and row.time - kept.time >= node.within):
-                    kept = row
-                    told.append(replace(row, place=self.made_at(row, flows)))
-        return [told]
+                if emitted is None or (node.within is not None and row.time - emitted.time >= node.within):
+                    emitted = row
+                    results.append(replace(row, position=self.position_of_result(row, flows)))
+        return [results]
 
     def _fold(self, node: d.Fold) -> Flows:
         flows = self.flows(node.input)
-        told = []
-        for (key,), rows in self.in_order(flows, (node.key,), (node.value,)).items():
+        results = []
+        for (key,), rows in self.sort_by_key(flows, (node.key,), (node.value,)).items():
             before, seen = None, None
             for row in rows:
                 if seen is not None and node.forget_after is not None and row.time - seen > node.forget_after:
                     before = None
                 value, seen = row.values[node.value], row.time
-                fresh = [{"key": key, "value": value, "before": before}]
+                emitted = [{"key": key, "value": value, "before": before}]
                 if value is not None and value > 2:
-                    fresh.append({"key": key, "value": value, "before": None})
-                place = self.made_at(row, flows)
-                for number, values in enumerate(fresh):
-                    told.append(Row(row.time, None if place is None else (*place, number), values))
+                    emitted.append({"key": key, "value": value, "before": None})
+                position = self.position_of_result(row, flows)
+                for number, values in enumerate(emitted):
+                    results.append(Row(row.time, None if position is None else (*position, number), values))
                 before = value
-        return [told]
+        return [results]
 
-    def _before(self, node: d.Before) -> Flows:
-        told = []
-        for (key,), rows in self.in_order(self.flows(node.input), (node.key,), (node.value,)).items():
+    def _previous(self, node: d.Previous) -> Flows:
+        results = []
+        for (key,), rows in self.sort_by_key(self.flows(node.input), (node.key,), (node.value,)).items():
             before = None
             for row in rows:
                 value = row.values[node.value]
-                told.append(Row(row.time, None, {"key": key, "value": value, "before": before}))
+                results.append(Row(row.time, None, {"key": key, "value": value, "before": before}))
                 before = value
-        return [told]
+        return [results]
 
-    def _ticks(self, node: d.Ticks) -> Flows:
+    def _tickcounts(self, node: d.TickCounts) -> Flows:
         counts: dict[tuple[int, Any], int] = defaultdict(int)
         for row in self.rows(node.input):
             counts[(row.time // node.every + 1) * node.every, row.values[node.key]] += 1
-        return [[Row(at - 1, None, {"key": key, "told": n}) for (at, key), n in counts.items()]]
+        return [[Row(at - 1, None, {"key": key, "count": n}) for (at, key), n in counts.items()]]

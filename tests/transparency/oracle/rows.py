@@ -1,9 +1,9 @@
-"""Rows and logs as the oracle sees them: plain values, in lists."""
+"""Rows and logs of the oracle: plain values, in lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 Values = dict[str, Any]
@@ -12,11 +12,11 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """What happened: when, and where in its log; an answer has no such place."""
+    """A row with its time, and the position of its event in the log if it stands for a single event."""
 
     time: int
-    #: number of the partition, then the number in it, then numbers of rows made of that one
-    place: tuple[int, ...] | None
+    #: the number of the partition, the offset in it, then numbers of the rows derived from that event
+    position: tuple[int, ...] | None
     values: Values
 
     def key(self, names: Iterable[str]) -> Key:
@@ -29,23 +29,29 @@ Flows = list[list[Row]]
 
 @dataclass(frozen=True)
 class Log:
-    """A stream's events, per partition as they were logged; the column of their time; how late they may be."""
+    """A stream's events by partition, in the order of the log; their time column, and the allowed lateness.
+
+    `bounds` has, by partition and offset, the stream's watermark when an event was read. It matters where a partition
+    was idle: an event before its bound is late.
+    """
 
     columns: Sequence[str]
     partitions: Sequence[Sequence[Values]]
     time: str
     lateness: int
+    bounds: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
-    def sorted_out(self, first_partition: int) -> tuple[list[Row], list[Row]]:
-        """The events that are on time, and the late ones: these happen at the newest time before them."""
+    def split_late(self, first_partition: int) -> tuple[list[Row], list[Row]]:
+        """Return the events on time, and the late ones, with the newest time before them as their time."""
         on_time, late = [], []
         for number, partition in enumerate(self.partitions, first_partition):
             newest = None
             for offset, event in enumerate(partition):
-                time, place = event[self.time], (number, offset)
-                if newest is None or time >= newest - self.lateness:
-                    on_time.append(Row(time, place, dict(event)))
+                time, position = event[self.time], (number, offset)
+                bound = self.bounds.get((number - first_partition, offset), time)
+                if time >= bound and (newest is None or time >= newest - self.lateness):
+                    on_time.append(Row(time, position, dict(event)))
                 else:
-                    late.append(Row(newest, place, dict(event)))
+                    late.append(Row(max(bound, newest or bound), position, dict(event)))
                 newest = time if newest is None else max(newest, time)
         return on_time, late

@@ -1,4 +1,4 @@
-"""Windows and what is told of the rows in them."""
+"""Windows and their aggregates."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ class Windows(Nodes):
         flows = self.flows(node.input)
         names = {a.column for a in node.aggregates if a.column} | set(node.keys)
         window = node.window
-        told: list[Row] = []
-        if isinstance(window, d.InTime | d.Running):
-            told = self._of_time(node, flows, window, names)
+        results: list[Row] = []
+        if isinstance(window, d.TimeWindow | d.Running):
+            results = self._aggregate_by_time(node, flows, window, names)
         else:
-            marks = {window.opens.column, window.closes.column} if isinstance(window, d.Landmarks) else set()
-            for key, rows in self.in_order(flows, node.keys, names | marks).items():
-                for start, end, time, place, more, inside in event_windows(window, rows):
-                    kept = place if len(flows) == 1 else None
+            marks = (
+                {window.opens.column, window.closes.column} if isinstance(window, d.LandmarkWindow) else set()
+            )
+            for key, rows in self.sort_by_key(flows, node.keys, names | marks).items():
+                for start, end, time, position, more, inside in event_windows(window, rows):
+                    at = position if len(flows) == 1 else None
                     values = {"window_start": start, "window_end": end, **more}
-                    told.append(Row(time, kept, self._told(values, node, key, inside)))
-        return [told]
+                    results.append(Row(time, at, self._aggregate_rows(values, node, key, inside)))
+        return [results]
 
-    def _of_time(self, node: d.Windows, flows: Flows, window: Any, names: set[str]) -> list[Row]:
+    def _aggregate_by_time(self, node: d.Windows, flows: Flows, window: Any, names: set[str]) -> list[Row]:
         running = isinstance(window, d.Running)
-        told: list[Row] = []
+        results: list[Row] = []
         if window.emit == "change":
-            for key, rows in self.in_order(flows, node.keys, names).items():
-                told += self._changes(node, key, rows, window, len(flows))
-            return told
+            for key, rows in self.sort_by_key(flows, node.keys, names).items():
+                results += self._aggregate_changes(node, key, rows, window, len(flows))
+            return results
         groups: dict[tuple[int, int, Key], list[Row]] = defaultdict(list)
         for row in (row for flow in flows for row in flow):
             for start, end in [(0, 0)] if running else _windows_of(window, row.time):
@@ -51,31 +53,33 @@ class Windows(Nodes):
                 inside = [row for row in rows if row.time < at]
                 values: Values = {} if running else {"window_start": start, "window_end": end}
                 values |= {} if window.emit == "close" else {"as_of": at}
-                told.append(Row(at - 1, None, self._told(values, node, key, inside)))
-        return told
+                results.append(Row(at - 1, None, self._aggregate_rows(values, node, key, inside)))
+        return results
 
-    def _changes(self, node: d.Windows, key: Key, rows: list[Row], window: Any, flows: int) -> list[Row]:
+    def _aggregate_changes(
+        self, node: d.Windows, key: Key, rows: list[Row], window: Any, flows: int
+    ) -> list[Row]:
         running = isinstance(window, d.Running)
-        alone = running or window.size <= (window.every or window.size)
+        one_window = running or window.size <= (window.every or window.size)
         so_far: dict[tuple[int, int], list[Row]] = defaultdict(list)
         last: dict[tuple[int, int], Values] = {}
-        told = []
+        results = []
         for row in rows:
             for bounds in [(0, 0)] if running else _windows_of(window, row.time):
                 so_far[bounds].append(row)
-                answer = self._told({}, node, key, so_far[bounds])
-                if bounds not in last or last[bounds] != answer:
-                    last[bounds] = answer
+                result = self._aggregate_rows({}, node, key, so_far[bounds])
+                if bounds not in last or last[bounds] != result:
+                    last[bounds] = result
                     values = {} if running else {"window_start": bounds[0], "window_end": bounds[1]}
-                    place = row.place if alone and flows == 1 else None
-                    told.append(Row(row.time, place, values | {"as_of": row.time} | answer))
-        return told
+                    position = row.position if one_window and flows == 1 else None
+                    results.append(Row(row.time, position, values | {"as_of": row.time} | result))
+        return results
 
-    def _told(self, values: Values, node: d.Windows, key: Key, rows: list[Row]) -> Values:
-        made = values | dict(zip(node.keys, key, strict=True))
-        return made | {a.alias: self._aggregated(a, rows) for a in node.aggregates}
+    def _aggregate_rows(self, values: Values, node: d.Windows, key: Key, rows: list[Row]) -> Values:
+        columns = values | dict(zip(node.keys, key, strict=True))
+        return columns | {a.alias: self._aggregate_column(a, rows) for a in node.aggregates}
 
-    def _aggregated(self, aggregate: d.Aggregate, rows: list[Row]) -> Any:
+    def _aggregate_column(self, aggregate: d.Aggregate, rows: list[Row]) -> Any:
         if aggregate.column is None:
             return {
                 "count": len(rows),
@@ -89,20 +93,20 @@ class Windows(Nodes):
                 if aggregate.function == "collect"
                 else values[0 if aggregate.function == "first" else -1]
             )
-        self.unsure |= aggregate.function == "approx_quantile"  # near the right one
-        there = [row.values[aggregate.column] for row in rows if row.values[aggregate.column] is not None]
-        return FUNCTIONS[aggregate.function](there, aggregate.share)
+        self.is_ambiguous |= aggregate.function == "approx_quantile"  # it is an estimate
+        present = [row.values[aggregate.column] for row in rows if row.values[aggregate.column] is not None]
+        return FUNCTIONS[aggregate.function](present, aggregate.share)
 
     def _values_in_order(self, rows: list[Row], column: str) -> list[Any]:
-        found = self.in_order([rows], (), (column,))[()]
+        found = self.sort_by_key([rows], (), (column,))[()]
         for row, other in pairwise(found):
-            if (row.time, row.place) == (other.time, other.place):
-                self.unsure |= row.values[column] != other.values[column]
+            if (row.time, row.position) == (other.time, other.position):
+                self.is_ambiguous |= row.values[column] != other.values[column]
         return [row.values[column] for row in found]
 
 
-def _windows_of(window: d.InTime, time: int) -> list[tuple[int, int]]:
-    """The windows that hold an instant, as (start, end)."""
+def _windows_of(window: d.TimeWindow, time: int) -> list[tuple[int, int]]:
+    """Return the windows that contain an instant, as (start, end)."""
     advance = window.every or window.size
     start = (time - window.offset) // advance * advance + window.offset
     found = []
@@ -113,7 +117,7 @@ def _windows_of(window: d.InTime, time: int) -> list[tuple[int, int]]:
 
 
 def _instants(rows: list[Row], every: int, end: int, running: bool) -> set[int]:
-    """When the answer of these rows is told: at multiples of `every`, and at the window's end."""
+    """Return the instants of results: multiples of `every`, and the window's end."""
     at = {(row.time // every + 1) * every for row in rows}
     return at if running else {min(instant, end) for instant in at}
 
@@ -135,10 +139,10 @@ def _variance(values: list[Any], _: float) -> float | None:
 def _quantile(values: list[Any], share: float) -> float | None:
     if not values:
         return None
-    ordered, place = sorted(values), share * (len(values) - 1)
-    low = int(place)
+    ordered, position = sorted(values), share * (len(values) - 1)
+    low = int(position)
     high = min(low + 1, len(values) - 1)
-    return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+    return float(ordered[low] + (ordered[high] - ordered[low]) * (position - low))
 
 
 FUNCTIONS: dict[str, Callable[[list[Any], float], Any]] = {

@@ -1,8 +1,17 @@
-"""Descriptions of queries drawn at random, legal ones only, and the streams that are built of them."""
+"""Random descriptions of valid queries, and the streams that are built from them."""
 
 from tests.transparency.queries.columns import STREAMS, Query
+from tests.transparency.queries.combinations import STATEFUL, compositions, operator_pairs, single_operators
 from tests.transparency.queries.stateless import STATELESS
-from tests.transparency.queries.streams import built
-from tests.transparency.queries.together import STATEFUL, after_another, alone, compositions
+from tests.transparency.queries.streams import build_stream
 
-__all__ = ["Query", "STREAMS", "built", "STATELESS", "STATEFUL", "alone", "after_another", "compositions"]
+__all__ = [
+    "Query",
+    "STREAMS",
+    "build_stream",
+    "STATELESS",
+    "STATEFUL",
+    "single_operators",
+    "operator_pairs",
+    "compositions",
+]

@@ -1,4 +1,4 @@
-"""A query that is being drawn: its description, and what its columns hold, so that only legal ones come of it."""
+"""A query that is being drawn: its description and the types of its columns, so that only valid queries are drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 SECOND = 1_000_000
-#: what a column holds; "approx" is a number that is not the same to the last digit however it is computed
+#: types of columns; "approx" is a number whose last digits depend on the order of computation
 Types = dict[str, Any]
 EVENT: Types = {"time": "time", "user": "str", "page": "str", "n": "int", "x": "float"}
 STREAMS = ("one", "other")
@@ -37,11 +37,12 @@ class Query:
     node: Any
     types: Types
 
-    def of(self, *kinds: Any) -> list[str]:
+    def names_of(self, *kinds: Any) -> list[str]:
         return [name for name, kind in self.types.items() if kind in kinds]
 
 
-def fresh(query: Query, stem: str) -> str:
+def unused_name(query: Query, stem: str) -> str:
+    """Return a column name that the query does not have."""
     number = 1
     while any(f"{stem}{number}" in name for name in query.types):
         number += 1

@@ -1,4 +1,4 @@
-"""The user's own code in these queries: functions and operators as descriptions of them say."""
+"""The user code of these queries: functions and custom operators that the descriptions name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import penstock as ps
 from tests.transparency.queries.columns import SECOND
 
 
-def copies(column: str, turn: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    def copied(frame: pl.DataFrame) -> pl.DataFrame:
+def make_copies(column: str, number: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    def copy_rows(frame: pl.DataFrame) -> pl.DataFrame:
         times = frame[column].fill_null(0) % 3
-        return pl.concat([frame.filter(times >= n).with_columns(pl.lit(n).alias(turn)) for n in (1, 2)])
+        return pl.concat([frame.filter(times >= n).with_columns(pl.lit(n).alias(number)) for n in (1, 2)])
 
-    return copied
+    return copy_rows
 
 
-#: an aggregate of the user's own; the numbers are small, and it must not run over whatever is multiplied
+#: a custom aggregate; modulo a number, so that it cannot overflow
 SQUARES = ps.aggregate_function(
     "squares",
     add=lambda values: sum(value * value for value in values.to_list()) % 1_000_003,
@@ -29,18 +29,18 @@ SQUARES = ps.aggregate_function(
 )
 
 
-def folded(key: str, value: str) -> Callable[..., Any]:
-    def after(before: Any, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> Any:
+def make_fold(key: str, value: str) -> Callable[..., Any]:
+    def fold_row(before: Any, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> Any:
         emit({"key": row[key], "value": row[value], "before": before})
         if row[value] is not None and row[value] > 2:
             emit({"key": row[key], "value": row[value], "before": None})
         return row[value]
 
-    return after
+    return fold_row
 
 
 class Previous(ps.CustomOperator):
-    """Each value with the key's value before it."""
+    """Each value with the key's previous one."""
 
     def __init__(self, key: str, value: str) -> None:
         self.key, self.value = key, value
@@ -57,8 +57,8 @@ class Previous(ps.CustomOperator):
         out.emit(made.with_columns(pl.Series("before", before, dtype=batch.schema[self.value])))
 
 
-class Counting(ps.CustomOperator):
-    """How many rows each key had since the last tick."""
+class TickCounter(ps.CustomOperator):
+    """The number of rows of each key since the last tick."""
 
     commutative = True
 
@@ -73,12 +73,12 @@ class Counting(ps.CustomOperator):
             state[key] = state.get(key, 0) + 1
 
     def on_watermark(self, state: Any, out: ps.Out, context: ps.Context) -> Any:
-        out.emit([{"key": key, "told": count} for key, count in state.items()])
+        out.emit([{"key": key, "count": count} for key, count in state.items()])
         return {}
 
 
-class Adding(Counting):
-    """The same, with states that are added up."""
+class MergingTickCounter(TickCounter):
+    """The same, with states that can be merged."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}

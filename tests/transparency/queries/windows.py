@@ -1,4 +1,4 @@
-"""Drawing windows, what is told of them, and the best of what is told."""
+"""Random windows, their aggregates, and the best of their rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.transparency import description as d
-from tests.transparency.queries.columns import KEYS, SECOND, SPANS, Query, Types, fresh, spans
+from tests.transparency.queries.columns import KEYS, SECOND, SPANS, Query, Types, spans, unused_name
 from tests.transparency.queries.stateless import conditions
 
 
 @st.composite
 def keys_of(draw: st.DrawFn, query: Query, *, least: int = 1) -> tuple[str, ...]:
-    names = query.of(*KEYS)
+    names = query.names_of(*KEYS)
     if not names:
         return ()
-    # texts have few values, so that something comes together
-    few = query.of("str", "bool") or names
+    # texts have few values, so that keys have several rows
+    few = query.names_of("str", "bool") or names
     chosen = draw(st.lists(st.sampled_from(few), min_size=least, max_size=2, unique=True))
     if draw(st.integers(0, 5)) == 0:
         chosen = [draw(st.sampled_from(names))]
@@ -50,31 +50,31 @@ FUNCTIONS = [
 def aggregates_of(
     draw: st.DrawFn, query: Query, taken: tuple[str, ...]
 ) -> tuple[tuple[d.Aggregate, Any], ...]:
-    """One to three functions, each with the type of its answer."""
-    made: list[tuple[d.Aggregate, Any]] = []
-    stem = fresh(query, "a")
+    """One to three functions, each with the type of its result."""
+    aggregates: list[tuple[d.Aggregate, Any]] = []
+    stem = unused_name(query, "a")
     for number in range(draw(st.integers(1, 3))):
         alias = f"{stem}_{number}"
         function = draw(st.sampled_from(["count", "earliest", "latest", *FUNCTIONS, *FUNCTIONS]))
-        numbers, plain = query.of("int", "float"), query.of(*KEYS, "float")
+        numbers, plain = query.names_of("int", "float"), query.names_of(*KEYS, "float")
         names = {
-            "min": query.of("int", "float", "str", "time"),
-            "max": query.of("int", "float", "str", "time"),
+            "min": query.names_of("int", "float", "str", "time"),
+            "max": query.names_of("int", "float", "str", "time"),
             "count_distinct": plain,
             "approx_count_distinct": plain,
             "count_of": plain,
-            "squares": query.of("int"),
+            "squares": query.names_of("int"),
             "first": plain,
             "last": plain,
             "collect": plain,
         }.get(function, numbers)
         if function in ("count", "earliest", "latest") or not names:
             function = function if function in ("earliest", "latest") else "count"
-            made.append((d.Aggregate(function, None, alias), "int" if function == "count" else "time"))
+            aggregates.append((d.Aggregate(function, None, alias), "int" if function == "count" else "time"))
             continue
         column = draw(st.sampled_from(names))
         kind = query.types[column]
-        answer = {
+        result = {
             "sum": "int" if kind == "int" else "approx",
             "min": kind,
             "max": kind,
@@ -87,12 +87,12 @@ def aggregates_of(
             "collect": ("list", kind),
         }.get(function, "approx")
         share = draw(st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]))
-        made.append((d.Aggregate(function, column, alias, share), answer))
-    return tuple(made)
+        aggregates.append((d.Aggregate(function, column, alias, share), result))
+    return tuple(aggregates)
 
 
 @st.composite
-def time_windows(draw: st.DrawFn) -> d.InTime:
+def time_windows(draw: st.DrawFn) -> d.TimeWindow:
     size = draw(
         st.sampled_from([250_000, SECOND, 2 * SECOND, 3_500_000, 4 * SECOND, 10 * SECOND, 60 * SECOND])
     )
@@ -102,7 +102,7 @@ def time_windows(draw: st.DrawFn) -> d.InTime:
     if every is not None and size > 20 * every:
         every = None
     emit = draw(st.sampled_from(["close", "close", "change", SECOND, 750_000, 4 * SECOND]))
-    return d.InTime(size, every, draw(st.sampled_from([0, 0, 1, 500_000, 5 * SECOND])), emit)
+    return d.TimeWindow(size, every, draw(st.sampled_from([0, 0, 1, 500_000, 5 * SECOND])), emit)
 
 
 @st.composite
@@ -111,21 +111,21 @@ def running_windows(draw: st.DrawFn) -> d.Running:
 
 
 @st.composite
-def count_windows(draw: st.DrawFn) -> d.ByCount:
+def count_windows(draw: st.DrawFn) -> d.CountWindow:
     forget = draw(st.none() | st.sampled_from([SECOND, 4 * SECOND]))
     partial = forget is None and draw(st.booleans())
-    return d.ByCount(draw(st.integers(1, 4)), draw(st.none() | st.integers(1, 5)), partial, forget)
+    return d.CountWindow(draw(st.integers(1, 4)), draw(st.none() | st.integers(1, 5)), partial, forget)
 
 
 @st.composite
-def last_windows(draw: st.DrawFn) -> d.LastEvents:
+def last_windows(draw: st.DrawFn) -> d.LastWindow:
     forget = draw(st.none() | st.sampled_from([SECOND, 4 * SECOND]))
-    return d.LastEvents(draw(st.integers(1, 4)), draw(st.booleans()), forget)
+    return d.LastWindow(draw(st.integers(1, 4)), draw(st.booleans()), forget)
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> d.Sessions:
-    return d.Sessions(draw(spans), draw(st.none() | st.sampled_from(SPANS)))
+def sessions(draw: st.DrawFn) -> d.SessionWindow:
+    return d.SessionWindow(draw(spans), draw(st.none() | st.sampled_from(SPANS)))
 
 
 WINDOWS: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
@@ -138,57 +138,57 @@ WINDOWS: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
 
 
 @st.composite
-def windowed(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
+def windows(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
     kind = kind or draw(st.sampled_from([*sorted(WINDOWS), "landmark"]))
     if kind == "landmark":
         longest = draw(st.none() | spans)
-        window: Any = d.Landmarks(draw(conditions(query)), draw(conditions(query)), longest)
+        window: Any = d.LandmarkWindow(draw(conditions(query)), draw(conditions(query)), longest)
     else:
         window = draw(WINDOWS[kind]())
     keys = draw(keys_of(query, least=0 if kind in ("time", "running") else 1))
     if not keys and kind not in ("time", "running"):
-        window, kind = d.InTime(2 * SECOND), "time"
-    keys = _named_otherwise(keys, window)
-    return _windowed(
+        window, kind = d.TimeWindow(2 * SECOND), "time"
+    keys = _without_window_columns(keys, window)
+    return _build_windows(
         query, window, keys, draw(aggregates_of(query, keys)), draw(st.sampled_from([None, None, "strict"]))
     )
 
 
-def _named_otherwise(keys: tuple[str, ...], window: Any) -> tuple[str, ...]:
-    """The keys that are not called as the columns of the window are."""
+def _without_window_columns(keys: tuple[str, ...], window: Any) -> tuple[str, ...]:
+    """Return the keys that have no name of a column of the window."""
     taken = ("as_of",) if isinstance(window, d.Running) else ("window_start", "window_end", "as_of", "closed")
     return tuple(key for key in keys if key not in taken)
 
 
-def _windowed(query: Query, window: Any, keys: Any, aggregates: Any, order: str | None) -> Query:
-    if not isinstance(window, d.InTime | d.Running):
+def _build_windows(query: Query, window: Any, keys: Any, aggregates: Any, order: str | None) -> Query:
+    if not isinstance(window, d.TimeWindow | d.Running):
         order = None
     types: Types = {} if isinstance(window, d.Running) else {"window_start": "time", "window_end": "time"}
-    if isinstance(window, d.Running) or (isinstance(window, d.InTime) and window.emit != "close"):
+    if isinstance(window, d.Running) or (isinstance(window, d.TimeWindow) and window.emit != "close"):
         types["as_of"] = "time"
-    if isinstance(window, d.Landmarks) and window.longest is not None:
+    if isinstance(window, d.LandmarkWindow) and window.longest is not None:
         types["closed"] = "bool"
     types |= {key: query.types[key] for key in keys} | {a.alias: kind for a, kind in aggregates}
     return Query(d.Windows(query.node, keys, window, tuple(a for a, _ in aggregates), order), types)
 
 
 @st.composite
-def topped(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
+def tops(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
     """The best rows of windows or of totals, of all or of each group."""
     keys = tuple(key for key in draw(keys_of(query)) if key != "rank" and query.types[key] != "bool")
-    numbers = query.of("int")
+    numbers = query.names_of("int")
     window: Any = draw(time_windows().map(lambda w: replace(w, emit="close")))
     if (kind or draw(st.sampled_from(["windows", "running"]))) == "running":
         window = d.Running(draw(st.sampled_from([SECOND, 2 * SECOND, 10 * SECOND])))
-    keys = _named_otherwise(keys, window)
+    keys = _without_window_columns(keys, window)
     function = draw(st.sampled_from(["count", "sum", "min", "max"])) if numbers else "count"
     column = None if function == "count" else draw(st.sampled_from(numbers))
-    by = fresh(query, "by")
-    ranked = _windowed(query, window, keys, ((d.Aggregate(function, column, by), "int"),), None)
-    if isinstance(window, d.InTime) and draw(st.integers(0, 2)) == 0:
+    by = unused_name(query, "by")
+    ranked = _build_windows(query, window, keys, ((d.Aggregate(function, column, by), "int"),), None)
+    if isinstance(window, d.TimeWindow) and draw(st.integers(0, 2)) == 0:
         ranked = Query(d.Filter(ranked.node, d.Compare(by, ">", 0)), ranked.types)
     per: tuple[str, ...] = ()
-    if keys and draw(st.booleans()) and isinstance(window, d.Running | d.InTime):
+    if keys and draw(st.booleans()) and isinstance(window, d.Running | d.TimeWindow):
         per = (draw(st.sampled_from(keys)),)
     node = d.Top(ranked.node, draw(st.integers(1, 3)), by, draw(st.booleans()), draw(st.booleans()), per)
     return Query(node, ranked.types | {"rank": "small"})

@@ -81,6 +81,7 @@ def test_previous_results_of_a_job_can_be_read_an_epoch_later(tmp_path: Path) ->
     assert {row[0] for row in emitted["watched"]} <= known
 
 
+@pytest.mark.slow
 def test_feedback_in_a_cycle_works_with_declared_columns(tmp_path: Path) -> None:
     """A bound on the events that are let through: each job reads the other, one of them an epoch late."""
     log, events = growing_log(120)
@@ -103,6 +104,7 @@ def test_feedback_in_a_cycle_works_with_declared_columns(tmp_path: Path) -> None
     assert max(row[1] for row in emitted["through"][:20]) > 500 > bounds[-1]
 
 
+@pytest.mark.slow
 def test_feedback_is_the_same_after_a_kill(tmp_path: Path) -> None:
     def run_with_kills(state: Path, kills: set[int]) -> dict[str, Any]:
         log, events = growing_log(80)

@@ -15,7 +15,7 @@ import pytest
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Member, Recovery, Unit, UnitRecord
+from penstock.ha.unit import Recovery, Unit, UnitEngine, UnitRecord
 
 #: a process that has ended
 GONE = 2**22 + 1
@@ -29,18 +29,18 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
     made.close()
 
 
-def phase_after_look(unit: Unit, members: dict[str, Member], **record: Any) -> str:
+def phase_after_look(unit: Unit, engines: dict[str, UnitEngine], **record: Any) -> str:
     """The unit's phase after a coordinator has inspected it; no engine is started."""
     unit.change(lambda now: replace(now, **record))
     coordinator = Coordinator(unit, start=lambda unit, name, kind: None, report=lambda _: None)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(unit, "members", lambda: members)
+        patched.setattr(unit, "engines", lambda: engines)
         coordinator._look()
     return unit.record().phase
 
 
-def follower(pid: int | None = None) -> Member:
-    return Member(pid or os.getpid(), socket.gethostname(), "active", phase="following", epoch=5)
+def follower(pid: int | None = None) -> UnitEngine:
+    return UnitEngine(pid or os.getpid(), socket.gethostname(), "active", phase="following", epoch=5)
 
 
 def errors_of(*names: str, code: int = 3) -> tuple[tuple[str, int, str, int], ...]:

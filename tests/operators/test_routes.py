@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
-from penstock.operators.routing import Grid, RoundRobin, grid_bits
+from penstock.operators.routes import Grid, RoundRobin, grid_bits
 from penstock.state.buckets import HASH, buckets_of
 from tests.operators.harness import modestly
 

@@ -23,6 +23,8 @@ from penstock.settings import Settings
 from tests.catalogue import kit
 from tests.operators.harness import Holding
 
+pytestmark = pytest.mark.slow
+
 EVENTS = kit.events(160)
 _WINDOWS = (5, 10, 20)
 #: tumbling windows, hopping ones (few at a time, many), ones with gaps, ranked ones, and windows of another job's rows
@@ -50,8 +52,8 @@ SQL = ";\n".join(
 
 
 @dataclass(frozen=True)
-class Steady(EmissionLimit):
-    """A fixed estimate of the time of a row, so that the epochs do not depend on the machine."""
+class FixedRowTime(EmissionLimit):
+    """A fixed estimate of the time that a row takes, so that the epochs do not depend on the machine."""
 
     def observe(self, share: float, factor: float) -> EmissionLimit:
         return self
@@ -75,7 +77,7 @@ def batches_ahead(reports: Sequence[EpochReport]) -> set[int]:
 def test_every_batch_of_windows_is_emitted_in_an_epoch_of_its_own(
     units: int, undisturbed: dict[str, Any], state: Path
 ) -> None:
-    reports = run(state, Steady(row_seconds=1.0), epoch_units=units, slices=lambda epoch: epoch % 3 + 1)
+    reports = run(state, FixedRowTime(row_seconds=1.0), epoch_units=units, slices=lambda epoch: epoch % 3 + 1)
     assert kit.emitted_rows(reports) == undisturbed
     (occupied,) = {pending.batches for report in reports for pending in report.pending.values()}
     assert len(occupied) == 7, "six jobs and a ranked one, whose windows do not overlap"
@@ -84,7 +86,7 @@ def test_every_batch_of_windows_is_emitted_in_an_epoch_of_its_own(
 
 
 def test_an_epoch_emits_no_more_rows_than_its_time_allows(undisturbed: dict[str, Any], state: Path) -> None:
-    closing = Steady(row_seconds=0.02)  # so 43 rows in seven eighths of a second
+    closing = FixedRowTime(row_seconds=0.02)  # so 43 rows in seven eighths of a second
     reports = run(state, closing, epoch_units=20)
     assert kit.emitted_rows(reports) == undisturbed
     counts = [sum(rows.height for rows in report.rows.values()) for report in reports]
@@ -95,7 +97,7 @@ def test_an_epoch_emits_no_more_rows_than_its_time_allows(undisturbed: dict[str,
 
 
 def test_all_windows_are_emitted_at_once_where_time_allows(undisturbed: dict[str, Any], state: Path) -> None:
-    reports = run(state, Steady(row_seconds=1e-9), epoch_units=80)
+    reports = run(state, FixedRowTime(row_seconds=1e-9), epoch_units=80)
     assert kit.emitted_rows(reports) == undisturbed
     assert len(reports) == 2
 
@@ -116,7 +118,7 @@ def test_a_kill_at_any_step_during_emission_changes_no_rows(undisturbed: dict[st
         options: dict[str, Any] = {
             "epoch_units": 20,
             "slices": number % 3 + 1,
-            "closing": Steady(row_seconds=0.1),
+            "closing": FixedRowTime(row_seconds=0.1),
         }
         with kit.running(state, kit.clicks(EVENTS), SQL, **options) as (jobs, running):
             try:
@@ -131,7 +133,7 @@ def test_a_kill_at_any_step_during_emission_changes_no_rows(undisturbed: dict[st
 
 def test_an_engine_that_restarts_emits_no_more_at_once_than_before(state: Path) -> None:
     """It does not know which rows are held, so its first epoch only counts them."""
-    closing = Steady(row_seconds=0.1)
+    closing = FixedRowTime(row_seconds=0.1)
     with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=closing) as (_, running):
         before = [running.step() for _ in range(4)]
     with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=closing) as (_, running):
@@ -144,7 +146,9 @@ def test_an_engine_that_restarts_emits_no_more_at_once_than_before(state: Path) 
 def test_an_engine_without_emission_limit_emits_the_held_windows(
     undisturbed: dict[str, Any], state: Path
 ) -> None:
-    with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=Steady(row_seconds=0.1)) as (
+    with kit.running(
+        state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=FixedRowTime(row_seconds=0.1)
+    ) as (
         _,
         running,
     ):
@@ -160,7 +164,9 @@ def test_flush_does_not_repeat_a_window_that_was_emitted_ahead(
 ) -> None:
     """FLUSH between two batches emits the held windows, as it does all open ones, but none that was emitted."""
     names = [f"per_page_{size}" for size in _WINDOWS]
-    with kit.running(state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=Steady(row_seconds=1.0)) as (
+    with kit.running(
+        state, kit.clicks(EVENTS), SQL, epoch_units=20, closing=FixedRowTime(row_seconds=1.0)
+    ) as (
         jobs,
         running,
     ):
@@ -193,7 +199,7 @@ def test_spark_emits_the_same_rows_under_an_emission_limit(
     undisturbed: dict[str, Any], spark: SparkSession, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's offsets hold how far watermarks may advance, and request epochs that read nothing."""
-    limited = partial(AdmissionSettings, emission_limit=Steady(row_seconds=0.01))
+    limited = partial(AdmissionSettings, emission_limit=FixedRowTime(row_seconds=0.01))
     monkeypatch.setattr(engine, "AdmissionSettings", limited)
     jobs = Program("test", state, streams={"clicks": kit.clicks(EVENTS)}, begin=SQL)
     settings = Settings(
@@ -212,7 +218,7 @@ def test_the_rows_of_windows_that_overlap_much_are_not_counted_again_in_every_ep
         "WINDOWING 200 SECONDS EVERY 1 SECOND"
     )
     reports = {}
-    for name, closing in (("held", Steady(row_seconds=1e-3)), ("unlimited", None)):
+    for name, closing in (("held", FixedRowTime(row_seconds=1e-3)), ("unlimited", None)):
         with kit.running(state / name, kit.clicks(EVENTS), sql, epoch_units=20, closing=closing) as (
             _,
             running,

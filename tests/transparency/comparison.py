@@ -1,4 +1,4 @@
-"""Rows as they are compared: in no order, instants as microseconds, numbers to nine digits."""
+"""Rows in a form that can be compared: sorted, instants as microseconds, numbers to nine digits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
-def plain(value: Any) -> Any:
-    """A value that equals another if it is written alike."""
+def normalize(value: Any) -> Any:
+    """Return a value in the form in which it is compared."""
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [normalize(item) for item in value]
     if isinstance(value, str) and _INSTANT.fullmatch(value):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
@@ -27,13 +27,13 @@ def plain(value: Any) -> Any:
 
 
 def sorted_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows as sorted texts."""
+    """Return rows as sorted texts."""
     return sorted(
-        json.dumps({name: plain(value) for name, value in row.items()}, sort_keys=True) for row in rows
+        json.dumps({name: normalize(value) for name, value in row.items()}, sort_keys=True) for row in rows
     )
 
 
-def rows_of(folder: Path) -> list[str]:
-    """What a JSON-lines sink holds."""
+def read_rows(folder: Path) -> list[str]:
+    """Return the rows of a JSON-lines sink, as sorted texts."""
     lines = (line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines())
     return sorted_rows(map(json.loads, lines))

@@ -1,10 +1,10 @@
-"""An engine that dies at a step of an epoch and restarts, in one process; and a sink that takes twice what it is
-offered twice."""
+"""An engine that crashes at a step of an epoch and restarts, in one process; and a sink that is not idempotent."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,26 +32,34 @@ UNITS, LINES = 20, 200
 BEGIN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
-class Died(BaseException):
-    """The engine's process is gone."""
+class Crashed(BaseException):
+    """The engine's process has ended."""
 
 
-class Death:
-    """Ends the engine at a step of an epoch, once."""
+class Crash:
+    """Ends the engine once, at the step and epoch of `at`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at: tuple[StepName, int] | None = None
+        self.at: tuple[str, int] | None = None
         for module in (admission, epoch, slices, stages):
             monkeypatch.setattr(module, "reached", self)
 
     def __call__(self, step: StepName, number: int, engine_pid: int | None = None) -> None:
         if self.at == (step, number):
             self.at = None
-            raise Died
+            raise Crashed
 
 
-class Forgetful(Sink):
-    """A sink without deduplication: it does not remember epochs."""
+@contextmanager
+def crash_at(step: str, epoch: int) -> Iterator[None]:
+    """Let the engine that runs inside crash at a step of an epoch, once."""
+    with pytest.MonkeyPatch.context() as patch:
+        Crash(patch).at = (step, epoch)
+        yield
+
+
+class NonIdempotentSink(Sink):
+    """A sink without deduplication: an epoch that is delivered twice is in it twice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,7 +77,7 @@ class Forgetful(Sink):
 
 
 def read_rows(folder: Path, name: str) -> list[list[Any]]:
-    """Return the rows that a forgetful sink took, each after its epoch."""
+    """Return the rows of a sink without deduplication, each after its epoch."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
@@ -82,25 +90,25 @@ def seconds() -> Stream:
 def run_engine(
     app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, every: int = 4
 ) -> RecoveryOutcome:
-    """Run an engine on a folder until it dies, or has read everything."""
+    """Run an engine on a folder until it crashes, or has read everything."""
     options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": every, "semantics": semantics}
     engine = InlineEngine(app, folder / "state", **options)
     try:
         for _ in engine.steps():
             pass
         engine.runner.checkpoint()
-    except Died:
+    except Crashed:
         pass
     finally:
         engine.close()
     return engine.recovery
 
 
-def die_in_epoch_six(
-    build: Callable[[], ps.App], folder: Path, death: Death, semantics: Semantics
+def crash_in_epoch_6(
+    build: Callable[[], ps.App], folder: Path, crash: Crash, semantics: Semantics
 ) -> RecoveryOutcome:
-    """Epoch 3 is durable; epochs 4 and 5 are emitted; the engine dies in epoch 6 after it has written its runs."""
-    death.at = ("sliced", 6)
+    """Epoch 3 is durable; epochs 4 and 5 are emitted; the engine crashes in epoch 6 after it has written its runs."""
+    crash.at = ("sliced", 6)
     assert not run_engine(build(), folder, semantics).has_epochs
     assert StateDirectory(folder / "state").manifests.latest().epoch == 3
     return run_engine(build(), folder, semantics)

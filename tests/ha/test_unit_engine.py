@@ -1,4 +1,4 @@
-"""An engine's member record in the store is read as it was written."""
+"""An engine's record in the store is read as it was written."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import json
 import pytest
 
 from penstock.ha.history import ReportedLoad
-from penstock.ha.unit import Member
+from penstock.ha.unit import UnitEngine
 
 LOAD = ReportedLoad(5.0, 1.0, 2.0, 3.0, 4.0, 5e6, 6e3, 0.5, 0.25, 0.75)
 
 
 @pytest.mark.parametrize("load", [LOAD, None])
-def test_a_member_is_read_as_it_was_written(load: ReportedLoad | None) -> None:
-    member = Member(7, "h", "active", "s1", "primary", epoch=3, load=load, reach={"s": {"p": {"0": [0, 9]}}})
-    assert Member.from_bytes(member.to_bytes()) == member
+def test_an_engine_is_read_as_it_was_written(load: ReportedLoad | None) -> None:
+    engine = UnitEngine(
+        7, "h", "active", "s1", "primary", epoch=3, load=load, reach={"s": {"p": {"0": [0, 9]}}}
+    )
+    assert UnitEngine.from_bytes(engine.to_bytes()) == engine
 
 
 def test_an_empty_load_is_no_load() -> None:
-    body = json.loads(Member(7, "h", "active").to_bytes()) | {"load": {}}
-    assert Member.from_bytes(json.dumps(body).encode()).load is None
+    body = json.loads(UnitEngine(7, "h", "active").to_bytes()) | {"load": {}}
+    assert UnitEngine.from_bytes(json.dumps(body).encode()).load is None
 
 
 def test_a_reported_load_gets_the_time_of_its_receiver() -> None:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.catalogue import kit
 
+pytestmark = pytest.mark.slow
+
 #: a failing case takes minutes to shrink, and names its seed
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
@@ -59,20 +61,22 @@ def script(names: list[str]) -> str:
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_job_emits_the_same_rows_beside_all_others_as_alone(name: str, tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(150))
-    together = _run_together(tmp_path)
+    together = _run_all_together(tmp_path)
     alone = kit.run_all(tmp_path / "alone", stream, script([*READS.get(name, []), name]), epoch_units=40)
     assert alone[name] == together[name]
     assert alone[name], "a job that emits nothing proves nothing"
 
 
-_TOGETHER: dict[str, list[tuple[object, ...]]] = {}
+_ROWS_TOGETHER: dict[str, list[tuple[object, ...]]] = {}
 
 
-def _run_together(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
-    if not _TOGETHER:
+def _run_all_together(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
+    if not _ROWS_TOGETHER:
         stream = kit.clicks(kit.events(150))
-        _TOGETHER.update(kit.run_all(tmp_path / "together", stream, script(list(QUERIES)), epoch_units=40))
-    return _TOGETHER
+        _ROWS_TOGETHER.update(
+            kit.run_all(tmp_path / "together", stream, script(list(QUERIES)), epoch_units=40)
+        )
+    return _ROWS_TOGETHER
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)

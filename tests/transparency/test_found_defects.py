@@ -1,4 +1,4 @@
-"""Defects that random queries found, each reduced: the same rows in any epochs, and the right ones."""
+"""Defects that random queries found, each as a minimal query: the rows are correct, and the same in any epochs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.operators.harness import (
+    HISTORY,
     SECOND,
     Cutting,
     Event,
@@ -18,84 +19,77 @@ from tests.operators.harness import (
     run_query,
 )
 
-HISTORY = History(
-    (
-        tuple(
-            Event(0, i, (1_000 + i // 2) * SECOND, "ada" if i % 3 else "bob", f"/{i % 4}", i, i / 4)
-            for i in range(24)
-        ),
-        tuple(Event(1, i, (1_000 + i) * SECOND, "cyd", "/x", -i, None) for i in range(9)),
-    )
-)
 CUTTINGS = [
     Cutting((frozenset({3, 8, 9, 20}), frozenset({1, 5})), (1, 3, 2)),
     Cutting((frozenset(range(24)), frozenset(range(9))), (5, 1, 4)),
 ]
 
 
-def however_it_is_cut(query: Callable[[ps.Stream], ps.Stream]) -> list[Row]:
-    straight = run_query(query, HISTORY)
-    assert straight
+def run_in_any_epochs(query: Callable[[ps.Stream], ps.Stream]) -> list[Row]:
+    undisturbed = run_query(query, HISTORY)
+    assert undisturbed
     for cutting in CUTTINGS:
-        assert in_any_order(run_query(query, HISTORY, cutting)) == in_any_order(straight)
-    return straight
+        assert in_any_order(run_query(query, HISTORY, cutting)) == in_any_order(undisturbed)
+    return undisturbed
 
 
-def twice(events: ps.Stream) -> ps.Stream:
-    """Many events by two ways: both have the same place in the log."""
+def union_with_itself(events: ps.Stream) -> ps.Stream:
+    """Union events with some of them again: these have the same position in the log."""
     return events.union(events.filter(col("n") > 3).map(n=col("n") * 2))
 
 
-def in_one_line(rows: ps.Stream) -> ps.Stream:
-    """All rows one after the other, so that their order shows."""
+def order_all(rows: ps.Stream) -> ps.Stream:
+    """Emit lists over all rows, so that their order is visible."""
     return rows.map(all=ps.lit("all")).key_by("all").last(3, "page", "n")
 
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_the_last_of_lists_are_lists_of_lists(partial: bool) -> None:
-    rows = however_it_is_cut(
+    rows = run_in_any_epochs(
         lambda events: (
             events.key_by("user").last(2, "n", partial=partial).key_by("user").last(3, "n", partial=partial)
         )
     )
-    seen = [[-i, -i - 1] for i in range(8)]
-    lists = [[0], *seen] if partial else seen
+    full = [[-i, -i - 1] for i in range(8)]
+    lists = [[0], *full] if partial else full
     expected = [lists[max(0, i - 3) : i] for i in range(1 if partial else 3, len(lists) + 1)]
     assert [row["n"] for row in rows if row["user"] == "cyd"] == expected
 
 
-def test_a_filtered_union_has_one_order_for_all_readers() -> None:
-    however_it_is_cut(lambda events: in_one_line(twice(events).distinct("user", "n", within="3s")))
+def test_a_filtered_union_has_the_same_order_for_all_readers() -> None:
+    run_in_any_epochs(lambda events: order_all(union_with_itself(events).distinct("user", "n", within="3s")))
 
 
-def test_the_last_rows_of_a_union_have_one_order_for_all_readers() -> None:
+def test_the_last_rows_of_a_union_have_the_same_order_for_all_readers() -> None:
     def query(events: ps.Stream) -> ps.Stream:
-        return in_one_line(twice(events).key_by("page").last(1, "n", "user").map(n=col("n").list.first()))
+        return order_all(
+            union_with_itself(events).key_by("page").last(1, "n", "user").map(n=col("n").list.first())
+        )
 
-    however_it_is_cut(query)
+    run_in_any_epochs(query)
 
 
-def test_changes_of_a_union_have_one_order_for_all_readers() -> None:
+def test_changes_of_a_union_have_the_same_order_for_all_readers() -> None:
     def query(events: ps.Stream) -> ps.Stream:
-        windows = twice(events).key_by("page", "user").window("3s").emit("change")
-        return in_one_line(windows.aggregate(ps.sum_("n", "n")))
+        windows = union_with_itself(events).key_by("page", "user").window("3s").emit("change")
+        return order_all(windows.aggregate(ps.sum_("n", "n")))
 
-    however_it_is_cut(query)
+    run_in_any_epochs(query)
 
 
-def test_a_union_that_is_split_keeps_its_order() -> None:
-    rows = however_it_is_cut(lambda events: twice(events).rebalance().key_by("user").last(2, "n"))
+def test_a_rebalanced_union_has_the_same_order() -> None:
+    rows = run_in_any_epochs(lambda events: union_with_itself(events).rebalance().key_by("user").last(2, "n"))
     assert in_any_order(rows) == in_any_order(
-        run_query(lambda events: twice(events).key_by("user").last(2, "n"), HISTORY)
+        run_query(lambda events: union_with_itself(events).key_by("user").last(2, "n"), HISTORY)
     )
 
 
-def test_events_and_results_can_be_split_together() -> None:
+def test_a_union_of_events_and_results_can_be_rebalanced() -> None:
     def both(events: ps.Stream) -> ps.Stream:
         counts = events.key_by("user").window("2s").count("n").select("user", "n")
         return events.select("user", "n").union(counts)
 
-    rows = however_it_is_cut(lambda events: both(events).rebalance().key_by("user").last(2, "n"))
+    rows = run_in_any_epochs(lambda events: both(events).rebalance().key_by("user").last(2, "n"))
     assert in_any_order(rows) == in_any_order(
         run_query(lambda events: both(events).key_by("user").last(2, "n"), HISTORY)
     )

@@ -12,7 +12,7 @@ from penstock.errors import ExternalError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Unit, UnitRecord
-from penstock.replica.membership import Membership
+from penstock.replica.registration import Registration
 
 LEASE_SECONDS = 6.0
 
@@ -28,26 +28,26 @@ def unit(tmp_path: Path) -> Unit:
 @pytest.mark.parametrize("how", ["is up", "is on the way"])
 def test_an_engine_that_was_replaced_ends(unit: Unit, how: str) -> None:
     former = unit.store.start_session(LEASE_SECONDS)
-    membership = Membership(unit, former, "e2", "active")
-    membership.report(phase="following")
+    registration = Registration(unit, former, "e2", "active")
+    registration.report(phase="following")
     other = unit.store.start_session(LEASE_SECONDS)
     if how == "is up":
-        Membership(unit, other, "e3", "active").report(phase="starting")
+        Registration(unit, other, "e3", "active").report(phase="starting")
     else:
         unit.change(lambda now: replace(now, pending={"e3": ("active", time.time())}))
     with pytest.raises(ExternalError, match=r"LEASE_LOST.*in its place"):
-        membership.rejoin()
-    assert "e2" not in unit.members()
+        registration.rejoin()
+    assert "e2" not in unit.engines()
     other.close()
 
 
 def test_an_engine_of_the_other_kind_does_not_replace_it(unit: Unit) -> None:
     former = unit.store.start_session(LEASE_SECONDS)
-    membership = Membership(unit, former, "e2", "active")
-    membership.report(phase="following")
+    registration = Registration(unit, former, "e2", "active")
+    registration.report(phase="following")
     unit.change(lambda now: replace(now, pending={"e3": ("passive", time.time())}))
-    membership.rejoin()
-    again = membership.session
-    assert unit.members()["e2"].session == again.id != former.id
-    assert unit.members()["e2"].phase == "following"
+    registration.rejoin()
+    again = registration.session
+    assert unit.engines()["e2"].session == again.id != former.id
+    assert unit.engines()["e2"].phase == "following"
     again.close()
