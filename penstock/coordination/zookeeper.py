@@ -49,6 +49,9 @@ _RESPONSE_SECONDS = 10.0
 _KAZOO_LOGGER = logging.getLogger("kazoo")
 #: how a broken connection is retried: kazoo's default soon waits longer than a session lives
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
+#: how often a host is named to kazoo: a server that is starting may accept a connection and never respond on it, and
+#: kazoo waits for that response as long as a session lasts, divided by the number of hosts
+_TIMES_NAMED = 3
 
 
 class ZooKeeperStore(Store):
@@ -192,7 +195,8 @@ class ZooKeeperStore(Store):
         return f"{self._root}/members/{'@'.join(split_path(group))}"
 
     def _connect(self, timeout_seconds: float) -> KazooClient:
-        client = KazooClient(self._hosts, timeout=timeout_seconds, connection_retry=dict(_RETRY))
+        hosts = ",".join([self._hosts] * _TIMES_NAMED)
+        client = KazooClient(hosts, timeout=timeout_seconds, connection_retry=dict(_RETRY))
         try:
             client.start(timeout=self._response_seconds)
         except BaseException:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from penstock.coordination.address import open_store
 from penstock.coordination.lease import acquire
 from penstock.coordination.zookeeper import ZooKeeperStore
 from penstock.errors import ExternalError
+from penstock.testing.ports import free_port
 from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
 
 pytestmark = pytest.mark.process
@@ -42,6 +46,22 @@ def test_a_lease_outlasts_a_short_outage(server: ZooKeeperServer) -> None:
     assert lease.is_held()
     session.close()
     store.close()
+
+
+def test_a_session_outlasts_a_connection_that_a_starting_server_never_answers(
+    server: ZooKeeperServer,
+) -> None:
+    with _silent_once(server.hosts) as (hosts, drop):
+        store = open_store(f"zk://{hosts}/penstock")
+        session = store.start_session(9.0)
+        lease = acquire(store, "office", session, seconds=60)
+        assert lease is not None
+        drop()
+        assert store.wait("office", -1, 30) is not None
+        assert not session.ended.wait(9.0)
+        lease.check()
+        session.close()
+        store.close()
 
 
 def test_a_lease_ends_in_a_long_outage(server: ZooKeeperServer) -> None:
@@ -78,3 +98,43 @@ def test_an_unavailable_server_does_not_fill_the_log(caplog: pytest.LogCaptureFi
     with pytest.raises(ExternalError, match="STORE_UNAVAILABLE"):
         ZooKeeperStore("127.0.0.1:1", answer_seconds=1.0)
     assert [record for record in caplog.records if record.name.startswith("kazoo")] == []
+
+
+@contextlib.contextmanager
+def _silent_once(hosts: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A relay to the server, and a function that drops its connections; the next two get no response."""
+    address, _, port = hosts.partition(":")
+    open_connections: list[socket.socket] = []
+    silent = 0
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
+
+        def accept() -> None:
+            nonlocal silent
+            with contextlib.suppress(OSError):
+                while True:
+                    incoming, _ = listener.accept()
+                    open_connections.append(incoming)
+                    if silent:
+                        silent -= 1
+                        continue
+                    outgoing = socket.create_connection((address, int(port)))
+                    open_connections.append(outgoing)
+                    for source, target in ((incoming, outgoing), (outgoing, incoming)):
+                        threading.Thread(target=copy, args=(source, target), daemon=True).start()
+
+        def copy(source: socket.socket, target: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(65536):
+                    target.sendall(data)
+
+        def drop() -> None:
+            nonlocal silent
+            silent = 2  # the store's and the session's
+            for connection in open_connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield "{}:{}".format(*listener.getsockname()), drop
+        for connection in open_connections:
+            connection.close()
