@@ -43,7 +43,6 @@ from tests.plan_parts import classes, classes_of
 #: what is in no plan, or keeps no state of its own; each with the reason
 WITHOUT: dict[str, str] = {
     "MadeLog": "the base of logs made from counters",
-    "SparkSource": "missing: where it is stands in a checkpoint of Spark's own, so a case needs Spark",
     "EventWindows": "the base of windows over events; each of those is an operator by itself",
     "KeyedJoin": "the base of joins by key",
     "PaneOperator": "the base of operators that keep panes",

@@ -47,9 +47,13 @@ def opened(release: str, name: str, folder: Path) -> Case:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("release", "name"), ARCHIVES)
-def test_a_state_directory_continues_exactly(release: str, name: str, tmp_path: Path) -> None:
+def test_a_state_directory_continues_exactly(
+    release: str, name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     if reason := CASES[name].why_not():
         pytest.skip(reason)
+    if pytest.mark.spark in CASES[name].marks:
+        request.getfixturevalue("spark")  # started before the working directory changes
     one = opened(release, name, tmp_path)
     given, expected = case.given_of(tmp_path), archive.read_rows(tmp_path / "expected")
     facts = archive.about(tmp_path)

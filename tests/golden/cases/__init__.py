@@ -19,6 +19,7 @@ from tests.golden.cases import (
 )
 from tests.golden.jobs_unit import OfJobsUnit
 from tests.golden.over_logs import Kafka, Redis, Segments
+from tests.golden.over_spark import OverSpark
 from tests.golden.variants import Files, Killed, OnSpark, Reduced, Upgraded, WithDroppedState
 
 _ALL = (
@@ -118,6 +119,7 @@ _ALL = (
         fold_after=1,
         since=2,
     ),
+    OverSpark("spark-source", engines.over_a_log, epoch_units=2_600, since=2),
     Case("rankings-of-jobs", jobs.ranked, commands=jobs.RANKED_CHANGES, since=2),
     Case(
         "held-emissions",
