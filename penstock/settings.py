@@ -69,6 +69,9 @@ class Settings:
     move_patience_seconds: float = 30.0
     #: how long a job's own code may take in one task of an epoch, in seconds, before the job is paused; 0: no limit
     job_seconds: float = 10.0
+    #: how much memory a job's own code may take in one task, in bytes, before the job is paused; None: half of the
+    #: host's memory, shared between its tasks; 0: no limit
+    job_memory_bytes: int | None = None
     #: what share of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
     #: is paused; 0: no limit
     job_share: float = 0.8

@@ -24,6 +24,7 @@ from penstock.engine.role import Assignment, EngineRole
 from penstock.engine.state_location import clear_state_location, prepare_state_location
 from penstock.epoch.admission import Admission, AdmissionSettings, Gate
 from penstock.epoch.job_failures import JobShares, explain_failure
+from penstock.epoch.job_memory import JobMemory
 from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.rate_control import new_rate_control
@@ -242,6 +243,7 @@ class Engine:
                 MigrationRules(settings.move_pause_seconds, settings.move_patience_seconds),
                 JobShares(settings.job_share, settings.epoch_seconds),
                 settings.checkpoint_every,
+                None if spark is None else _job_memory(settings, location),
             ),
             fence=self._fence,
             delivery=self.delivery,
@@ -344,3 +346,10 @@ class Engine:
             raise
         finally:
             self._ended_epoch = number
+
+
+def _job_memory(settings: Settings, location: StateLocation) -> JobMemory | None:
+    """How much memory jobs may take in workers; None where nothing bounds it."""
+    if settings.job_memory_bytes == 0 or location.job_marks is None:
+        return None
+    return JobMemory(settings.job_memory_bytes, location.job_marks)

@@ -44,6 +44,8 @@ def clear_state_location(location: StateLocation) -> None:
     """Remove everything that is not in the state directory."""
     for directory in _directories(location):
         HostCache(directory, 0).clear()
+    if location.job_marks is not None:
+        shutil.rmtree(location.job_marks, ignore_errors=True)
 
 
 def _directories(location: StateLocation) -> set[Path]:
@@ -71,7 +73,9 @@ def state_location(
     name = f"{digest}-{owner or state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
     spill_directory = f"{cache}/spill" if cache is not None and one_host else None
-    memory = str((cache_root or default_cache_root()) / name / "runs") if in_memory else None
+    on_host = (cache_root or default_cache_root()) / name
+    memory = str(on_host / "runs") if in_memory else None
+    job_marks = str(on_host / "jobs" if one_host else state.path.resolve() / "running-jobs")
     return StateLocation(
-        str(state.runs.resolve()), cache, cache_bytes, spill_directory, cache_per_executor, memory
+        str(state.runs.resolve()), cache, cache_bytes, spill_directory, cache_per_executor, memory, job_marks
     )

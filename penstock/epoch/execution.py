@@ -129,6 +129,12 @@ class Execution:
             units[stream] = units.get(stream, 0) + read
         return units
 
+    def _job_bytes(self) -> dict[str, int]:
+        """By how many bytes a worker grew in the own code of each job."""
+        grown = self.result.job_bytes()
+        outputs = self.plan.outputs.values()
+        return {one.name: grown[one.job] for one in outputs if one.job is not None and one.job in grown}
+
     def report(
         self,
         repeated_rows: Mapping[str, int],
@@ -160,6 +166,7 @@ class Execution:
             repeated_rows=repeated_rows,
             withheld_rows=self.delivery.withheld_rows,
             suspended=self.plan.suspended_outputs,
+            job_bytes=self._job_bytes(),
             needs_replay=self.needs_replay,
             durable_epoch=checkpoints.durable_epoch,
             run_bytes=result.run_bytes(),

@@ -111,6 +111,14 @@ class EpochResult:
             sums[job] = sums.get(job, 0.0) + seconds
         return sums
 
+    def job_bytes(self) -> dict[int, int]:
+        """By how many bytes each job's own code made a process grow at most."""
+        most: dict[int, int] = {}
+        for report in self.reports:
+            for job, size in report.job_bytes.items():
+                most[job] = max(size, most.get(job, 0))
+        return most
+
 
 def _sum_counter(scans: Iterable[ScanReport], name: Counter) -> int:
     return sum(getattr(one, name) for one in scans)

@@ -1,7 +1,8 @@
 """Isolates jobs from each other: a job that fails, or takes more than its share of epochs, fails or is paused alone.
 
-In a task, `JobFailures` catches what a job's own code raises, limits how long it may take and measures it. The driver
-executes the epoch again without the jobs that failed. `JobShares` decides which jobs are paused.
+In a task, `JobFailures` catches what a job's own code raises, limits how long it may take and measures it; `job_memory`
+bounds its memory. The driver executes the epoch again without the jobs that failed. `JobShares` decides which jobs are
+paused.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
+from penstock.epoch.job_memory import JobMemory, JobWatch, job_watch
 from penstock.epoch.message import JobError
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 
@@ -43,6 +45,13 @@ class JobFailures:
 
     errors: dict[int, PenstockError] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
+    #: of the worker; None where memory is not bounded
+    watch: JobWatch | None = None
+
+    @staticmethod
+    def of(memory: JobMemory | None) -> JobFailures:
+        """Those of a task in which jobs may take so much memory."""
+        return JobFailures(watch=None if memory is None else job_watch(memory))
 
     def add(self, job: int, error: PenstockError) -> None:
         """Record a failure; only the first of a job counts."""
@@ -51,6 +60,10 @@ class JobFailures:
     def job_seconds(self) -> dict[int, float]:
         """How long the own code of jobs took, where it is worth reporting."""
         return {job: seconds for job, seconds in self.seconds.items() if seconds >= _LEAST_SECONDS}
+
+    def job_bytes(self) -> dict[int, int]:
+        """By how many bytes the process grew in the own code of jobs, where it is worth reporting."""
+        return {} if self.watch is None else self.watch.take_growth()
 
     def messages(self) -> Iterator[bytes]:
         """The failures, for the driver."""
@@ -65,7 +78,10 @@ class JobFailures:
             return
         timer, started = _Timer(), time.perf_counter()
         try:
-            with timer.limit(seconds):
+            with (
+                timer.limit(seconds),
+                contextlib.nullcontext() if self.watch is None else self.watch.watch(job),
+            ):
                 yield
         except Exception as failure:  # whatever a user's code raises
             if timer.has_expired:

@@ -118,13 +118,14 @@ class SideOutput(Message):
 @dataclass(frozen=True)
 class TaskReport(Message, ABC):
     """What a task did: how long it took, its CPU time, where it ran, the memory of the processes there (their own and
-    shared), and how long the own code of each job took."""
+    shared), how long the own code of each job took, and by how many bytes it made the process grow."""
 
     seconds: float
     cpu_seconds: float = 0.0
     executor: str = ""
     memory: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     job_seconds: Mapping[int, float] = field(default_factory=dict)
+    job_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     @abstractmethod
@@ -132,14 +133,15 @@ class TaskReport(Message, ABC):
         """The phase of the epoch that the task belongs to."""
 
     def _body(self) -> list[Any]:
-        memory, jobs = list(self.memory.items()), list(self.job_seconds.items())
-        return [self.seconds, self.cpu_seconds, self.executor, memory, jobs]
+        jobs = [list(self.job_seconds.items()), list(self.job_bytes.items())]
+        return [self.seconds, self.cpu_seconds, self.executor, list(self.memory.items()), jobs]
 
 
 def _decode_task_report(
-    seconds: float, cpu: float, executor: str, memory: list[Any], jobs: list[Any]
-) -> tuple[float, float, str, dict[int, tuple[int, int]], dict[int, float]]:
-    return seconds, cpu, executor, {pid: (own, shared) for pid, (own, shared) in memory}, dict(jobs)
+    seconds: float, cpu: float, executor: str, memory: list[Any], jobs: list[list[Any]]
+) -> tuple[float, float, str, dict[int, tuple[int, int]], dict[int, float], dict[int, int]]:
+    by_pid = {pid: (own, shared) for pid, (own, shared) in memory}
+    return seconds, cpu, executor, by_pid, dict(jobs[0]), dict(jobs[1])
 
 
 @dataclass(frozen=True)

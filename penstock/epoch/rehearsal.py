@@ -46,6 +46,7 @@ def rehearsal_task(task: EpochTask, place: ExecutorLocation, cores: int) -> Epoc
         unused_runs=(),
         flush=frozenset(),
         previous={},
+        job_memory=None,
     )
 
 

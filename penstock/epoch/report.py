@@ -52,6 +52,8 @@ class EpochReport:
     #: the outputs that skip it, with the rows they would have had; and the outputs whose own state skips it
     withheld_rows: Mapping[str, int] = field(default_factory=dict)
     suspended: frozenset[str] = frozenset()
+    #: by how many bytes a worker grew in the own code of a job, where that is worth reporting
+    job_bytes: Mapping[str, int] = field(default_factory=dict)
     #: whether some output needs it to be repeated after a loss
     needs_replay: bool = True
     #: the last epoch whose state is durable

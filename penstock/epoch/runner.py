@@ -29,6 +29,7 @@ from penstock.epoch.delivery import Delivery, keep_last_results, plan_delivery
 from penstock.epoch.execution import Execution, describe_skips
 from penstock.epoch.gather import EpochResult, gather_epoch
 from penstock.epoch.job_failures import JobsFailed, JobShares
+from penstock.epoch.job_memory import JobMemory, WorkerDeaths
 from penstock.epoch.kill_points import reached
 from penstock.epoch.migration import MapChange, MigrationResult, Migrations
 from penstock.epoch.migration_cost import MigrationRules
@@ -37,7 +38,7 @@ from penstock.epoch.rehearsal import rehearsal_task, smallest_spans
 from penstock.epoch.report import EpochReport
 from penstock.epoch.stages import Stages, share_spans
 from penstock.epoch.task import EpochTask, StateLocation
-from penstock.errors import InternalError
+from penstock.errors import InternalError, PenstockError
 from penstock.logs.contract import Span
 from penstock.operators.watermark import add_partitions
 from penstock.query.physical import Plan, ScanPlan
@@ -93,6 +94,8 @@ class RunnerSettings:
     #: how much of epochs each job may take
     job_shares: JobShares = field(default_factory=lambda: JobShares(0.0, 1.0))
     checkpoint_every: int = 1
+    #: how much memory a job's own code may take in a worker; None: as much as there is
+    job_memory: JobMemory | None = None
 
 
 class EpochRunner:
@@ -113,7 +116,8 @@ class EpochRunner:
         self._program = program
         self._state = state
         self._shape, self._location = settings.shape, settings.location
-        self._job_seconds = settings.job_seconds
+        self._job_seconds, self._job_memory = settings.job_seconds, settings.job_memory
+        self._worker_deaths = WorkerDeaths(settings.job_memory)
         #: how much of epochs jobs have taken so far
         self.shares = settings.job_shares
         #: checked before each write; None for an engine that follows, or has no lease
@@ -277,11 +281,23 @@ class EpochRunner:
                 self._last = (task, spans) if spans else self._last
                 return plan, gather_epoch(task, before, messages)
             except JobsFailed as failed:
-                self._check_fence()
-                self._program.epochs.record_failures(epoch, commands, failed.errors)
+                self._leave_out(epoch, commands, failed.errors)
+            except PenstockError:
+                raise
+            except Exception:  # of Spark, when a worker has died
+                blamed = self._worker_deaths.blame(epoch)
+                if blamed is None:
+                    raise
+                self._leave_out(epoch, commands, blamed)
             finally:
                 if self._location.spill_directory is not None:
                     shutil.rmtree(self._location.spill_directory, ignore_errors=True)
+
+    def _leave_out(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        """Record that jobs failed in an epoch, which is to be executed without them."""
+        if errors:
+            self._check_fence()
+            self._program.epochs.record_failures(epoch, commands, errors)
 
     def _can_be_one_task(self, maps: BucketMaps) -> bool:
         """Whether one task can read all state without bringing much from one executor to another."""
@@ -314,6 +330,7 @@ class EpochRunner:
             flush=self._program.epochs.flushed_jobs(record.start.commands, end.commands),
             previous=self._program.epochs.previous_rows(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
+            job_memory=self._job_memory,
             unused_runs=self._unused_runs,
         )
 

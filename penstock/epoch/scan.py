@@ -55,6 +55,7 @@ class _Scan:
     """A scan task: its counts so far, and the rows that it will send."""
 
     task: EpochTask
+    failures: JobFailures
     events: int = 0
     bytes: int = 0
     late: int = 0
@@ -69,7 +70,6 @@ class _Scan:
     #: events from which jobs of template groups select theirs, by source
     unselected: dict[EdgeSource, list[pl.DataFrame]] = field(default_factory=dict)
     job_rows: JobRows = field(default_factory=JobRows)
-    failures: JobFailures = field(default_factory=JobFailures)
 
     def report(self, seconds: float, cpu_seconds: float) -> ScanReport:
         return ScanReport(
@@ -78,6 +78,7 @@ class _Scan:
             current_executor().executor,
             measure_memory(),
             self.failures.job_seconds(),
+            self.failures.job_bytes(),
             self.events,
             self.bytes,
             self.late,
@@ -91,7 +92,8 @@ def run_scan(
     task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True
 ) -> Iterator[tuple[int, bytes]]:
     """Scan `spans`, pairs of (stream, span). The `first` task also reads what jobs emitted in the epoch before."""
-    started, cpu_started, scan = time.perf_counter(), time.thread_time(), _Scan(task)
+    started, cpu_started = time.perf_counter(), time.thread_time()
+    scan = _Scan(task, JobFailures.of(task.job_memory))
     for job, rows in task.previous.items() if first else ():
         _add_previous(scan, job, from_stream(rows))
     for stream, span in spans:

@@ -69,7 +69,7 @@ class _Slice:
     inbox: _Inbox
     #: the streams' times after the epoch
     times: Mapping[str, StreamTime]
-    failures: JobFailures = field(default_factory=JobFailures)
+    failures: JobFailures
     job_rows: JobRows = field(default_factory=JobRows)
     changes: list[CollectionChanges] = field(default_factory=list)
     work: dict[str, SliceWork] = field(default_factory=dict)
@@ -86,6 +86,7 @@ class _Slice:
             current_executor().executor,
             measure_memory(),
             self.failures.job_seconds(),
+            self.failures.job_bytes(),
             self.level,
             self.slice,
             rows,
@@ -101,7 +102,7 @@ def run_slice(
     """Execute a slice at one level."""
     started, cpu_started = time.perf_counter(), time.thread_time()
     inbox = _open_inbox(task, level, incoming)
-    here = _Slice(task, level, slice_, inbox, task.times_after(inbox.seen))
+    here = _Slice(task, level, slice_, inbox, task.times_after(inbox.seen), JobFailures.of(task.job_memory))
     yield slice_, Times(inbox.seen).to_bytes()
     for data in inbox.forwarded:
         yield slice_, data

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
+from penstock.epoch.job_memory import JobMemory
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, Operator
 from penstock.operators.job_windows import closing_batches
@@ -43,6 +44,8 @@ class StateLocation:
     cache_per_executor: bool = False
     #: a directory in the host's memory for new runs, until a durable manifest names them
     memory: str | None = None
+    #: a directory in which workers mark the job whose code they execute
+    job_marks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class EpochTask:
     previous: Mapping[str, bytes] = field(default_factory=dict)
     #: how long a job's own code may take in a task, in seconds; 0 for no limit
     job_seconds: float = 0.0
+    #: how much memory it may take; None: as much as there is
+    job_memory: JobMemory | None = None
     #: runs that no epoch reads any more, which caches drop
     unused_runs: tuple[str, ...] = ()
 

@@ -225,6 +225,13 @@ JOB_REPEATED_ROWS = _declare(
 JOB_WITHHELD_ROWS = _declare(
     "job_withheld_rows_total", "counter", "rows", "Rows that a job did not emit after a loss.", _JOB
 )
+JOB_MEMORY = _declare(
+    "job_memory_bytes",
+    "gauge",
+    "bytes",
+    "By how much a worker grew in a job's own code in the last epoch, where that was over 10 MB.",
+    _JOB,
+)
 
 # ---------------------------------------------------------------- service
 

@@ -62,6 +62,8 @@ class EpochMetrics:
     until: Mapping[str, float] = field(default_factory=dict)
     repeated_rows: Mapping[str, int] = field(default_factory=dict)
     withheld_rows: Mapping[str, int] = field(default_factory=dict)
+    #: by how many bytes a worker grew in the own code of a job, where that is worth reporting
+    job_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ages(self) -> tuple[float | None, float | None]:
@@ -155,3 +157,4 @@ def _fold_jobs(registry: Registry, epoch: EpochMetrics) -> None:
         registry.add(m.JOB_REPEATED_ROWS, rows, job)
     for job, rows in epoch.withheld_rows.items():
         registry.add(m.JOB_WITHHELD_ROWS, rows, job)
+    registry.replace(m.JOB_MEMORY, (((job,), size) for job, size in epoch.job_bytes.items()))
