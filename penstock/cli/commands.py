@@ -17,6 +17,7 @@ from penstock.cli.ha import ha_app
 from penstock.cli.ingest_commands import run_ingest_command
 from penstock.cli.jobs import ask, deploy, jobs_app
 from penstock.cli.plan import plan
+from penstock.cli.recover import recover_app
 from penstock.cli.run import explain, run
 from penstock.cli.serve import serve
 from penstock.cli.sql import sql
@@ -46,6 +47,7 @@ app.add_typer(ha_app, name="ha")
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
+app.add_typer(recover_app, name="recover")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(elastic_app, name="elastic")
 

@@ -72,14 +72,19 @@ def _skipped_partitions(offset: Offset) -> set[tuple[str, str]]:
     return skipped
 
 
-def describe_skips(start: Offset, end: Offset) -> pl.DataFrame | None:
+def describe_skips(record: EpochRecord) -> pl.DataFrame | None:
     """The spans that an epoch skips, or reads after they were skipped, as rows of the side output; None if none."""
+    start, end = record.start, record.end
     # the texts are in files of state directories: they stay as they are
     reasons = [(span, "silent: passed over") for span in newly_skipped(start, end)]
     reasons += [(span, f"came back, with what lies before {span.end}") for span in returned_spans(start, end)]
     reasons += [
         (span, f"begun at {span.end}: what lies before is left out, which a copy may have that is away")
         for span in late_starts(end)
+    ]
+    reasons += [
+        (SkippedSpan(stream, span.partition, span.start), f"given up to {span.end}: the log no longer has it")
+        for stream, span in record.skipped_spans
     ]
     rows = [(span.stream, LEAPED, span.partition, span.start, reason, "") for span, reason in reasons]
     return pl.DataFrame(rows, schema=SIDE_OUTPUT_SCHEMA, orient="row") if rows else None
@@ -179,5 +184,7 @@ class Execution:
             work=sum_stage_work(result.slices, self.plan, result.maps, result.manifest.collections),
             maps=result.maps,
             migration=migration,
-            skipped_partitions=len(newly_skipped(record.start, record.end)) + len(late_starts(record.end)),
+            skipped_partitions=len(newly_skipped(record.start, record.end))
+            + len(late_starts(record.end))
+            + len(record.skipped_spans),
         )

@@ -340,7 +340,7 @@ class EpochRunner:
         record, delivery = execution.record, execution.delivery
         taken: Mapping[str, int] = {}
         if not execution.delivery_skipped:
-            parts = (execution.result.side_output, describe_skips(record.start, record.end))
+            parts = (execution.result.side_output, describe_skips(record))
             frames = [] if execution.already_delivered else [part for part in parts if part is not None]
             side_output = pl.concat(frames) if frames else None
             taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)

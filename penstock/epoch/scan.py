@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ from penstock.epoch.job_steps import (
 from penstock.epoch.message import ScanReport, SideOutput, Times
 from penstock.epoch.routing import route_rows
 from penstock.epoch.task import EpochTask, current_executor, measure_memory
+from penstock.errors import ExternalError
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
@@ -39,6 +41,8 @@ from penstock.state.ipc import from_stream
 MOST_KEPT_ROWS = 1_000
 #: how many events jobs select from at a time: enough that the work per job and batch does not count
 SELECTION_ROWS = 200_000
+#: errors of logs that no longer have what an epoch was planned to read
+_GONE = frozenset({"LOG_SPAN_GONE", "LOG_TRUNCATED", "LOG_DAMAGED"})
 #: columns of dead letters, late events and skipped spans; `why` is `dead`, `late` or `leaped`
 SIDE_OUTPUT_SCHEMA = {
     "stream": pl.String,
@@ -118,7 +122,7 @@ def _scan_span(scan: _Scan, scan_plan: ScanPlan, span: Span) -> None:
     partition = before.partitions[span.partition]
     highest = NEVER if partition.highest is None else partition.highest
     floor = NEVER if before.late_before is None else before.late_before
-    for chunk in stream.log.read(span):
+    for chunk in _read(scan.task, scan_plan, span):
         frame = _decode(scan, scan_plan, chunk)
         scan.bytes += len(chunk.data)
         if not frame.height:
@@ -132,6 +136,25 @@ def _scan_span(scan: _Scan, scan_plan: ScanPlan, span: Span) -> None:
             _apply_first_steps(scan, EdgeSource("late", stream.name), late, where)
     if highest > NEVER:
         scan.highest.setdefault(stream.name, {})[span.partition] = highest
+
+
+def _read(task: EpochTask, scan_plan: ScanPlan, span: Span) -> Iterator[Chunk]:
+    """Read a span. Where the log no longer has it, the error says how to continue without."""
+    try:
+        yield from scan_plan.stream.log.read(span)
+    except ExternalError as error:
+        if error.condition not in _GONE:
+            raise
+        state, stream = Path(task.location.runs).parent, scan_plan.stream.name
+        command = f"penstock recover skip-span {state} --stream {stream} --partition {span.partition}"
+        advice = f"To continue without what it had, stop the engine, run `{command}`, and start again."
+        raise ExternalError(
+            error.condition,
+            error.primary,
+            detail=error.detail,
+            where=error.where,
+            hint=f"{error.hint or ''} {advice}".strip(),
+        ) from error
 
 
 def _apply_first_steps(scan: _Scan, source: EdgeSource, frame: pl.DataFrame, where: str) -> None:

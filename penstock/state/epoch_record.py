@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import BucketMaps
+from penstock.state.skipped_spans import SkippedPartitions
 from penstock.state.state_facts import FORMAT, KEY, refuse_newer
 
 #: stream -> partition -> number
@@ -141,6 +142,8 @@ class EpochRecord:
     before: WatermarksAndCounters | None = None
     #: the generation of the engine that wrote it; 0 if it has none
     generation: int = 0
+    #: partitions without whose spans it executes; not part of the file (see `skipped_spans`)
+    skips: SkippedPartitions = frozenset()
 
     @property
     def commands(self) -> int:
@@ -150,7 +153,14 @@ class EpochRecord:
     @property
     def spans(self) -> Iterator[tuple[str, Span]]:
         """The spans that the epoch reads, each with its stream."""
-        return self.start.spans_until(self.end)
+        return (
+            one for one in self.start.spans_until(self.end) if (one[0], one[1].partition) not in self.skips
+        )
+
+    @property
+    def skipped_spans(self) -> list[tuple[str, Span]]:
+        """The spans that it does without, each with its stream."""
+        return [one for one in self.start.spans_until(self.end) if (one[0], one[1].partition) in self.skips]
 
     def to_bytes(self) -> bytes:
         """One line of JSON."""

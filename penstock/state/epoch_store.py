@@ -2,6 +2,7 @@
 
     DIR/epochs/000000000007.json       the record of epoch 7
     DIR/manifests/000000000007.json    the manifest of epoch 7
+    DIR/epochs/000000000007.skipped    the spans that epoch 7 does without (see `skipped_spans`)
 
 An engine of an HA unit has its records from the unit's `SharedRecords`, and copies of them here.
 
@@ -14,7 +15,7 @@ On failure: `ExternalError` FENCED when another engine has taken over; STATE_DAM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from penstock.state.generation import FencedDirectory, fenced_error
 from penstock.state.manifest import Manifest
 from penstock.state.run_file import unwritable_error
 from penstock.state.shared_records import SharedRecords, list_epochs
+from penstock.state.skipped_spans import add_skips, read_skips, skips_path
 from penstock.state.state_facts import FORMAT, DroppedStates
 
 
@@ -50,7 +52,7 @@ class RecordStore:
                 self._fenced_directory.write_once(path, record.to_bytes())
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
-        in_force = self._read(path)
+        in_force = self._add_skips(epoch, self._read(path))
         if self._shared is None and in_force.generation > generation > 0:
             raise fenced_error(self._state, generation, in_force.generation)
         return in_force
@@ -58,9 +60,22 @@ class RecordStore:
     def read(self, epoch: int) -> EpochRecord | None:
         """An epoch's record, from here or from the unit; None when it has none."""
         path = self._path(epoch)
-        if path.exists():
-            return self._read(path)
-        return None if self._shared is None else self._shared.read(epoch)
+        record = self._read(path) if path.exists() else None
+        if record is None and self._shared is not None:
+            record = self._shared.read(epoch)
+        return None if record is None else self._add_skips(epoch, record)
+
+    def skip_spans(self, epoch: int, skips: Collection[tuple[str, str]]) -> None:
+        """Let an epoch that is recorded do without the spans of partitions (stream, partition), for good."""
+        folder = self._folder if self._shared is None else self._shared.folder
+        try:
+            add_skips(folder, epoch, skips)
+        except OSError as failure:
+            raise unwritable_error(folder, failure) from failure
+
+    def _add_skips(self, epoch: int, record: EpochRecord) -> EpochRecord:
+        skips = read_skips(self._folder if self._shared is None else self._shared.folder, epoch)
+        return replace(record, skips=skips) if skips else record
 
     def read_end(self, epoch: int) -> Offset | None:
         """The end offset of an epoch's record; None when it has none."""
@@ -95,6 +110,7 @@ class RecordStore:
         for epoch in list_epochs(self._folder):
             if epoch < oldest:
                 self._path(epoch).unlink(missing_ok=True)
+                skips_path(self._folder, epoch).unlink(missing_ok=True)
         if self._shared is not None and self._shared.generation:
             self._shared.remove_old(oldest)
 

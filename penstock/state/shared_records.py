@@ -25,6 +25,7 @@ from penstock.errors import InternalError
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.generation import FencedDirectory, fenced_error
 from penstock.state.run_file import unwritable_error
+from penstock.state.skipped_spans import skips_path
 from penstock.state.state_facts import FORMAT, KEY
 
 #: records kept before the oldest one that the leader's own state needs: a slow follower may still need them
@@ -37,6 +38,11 @@ class SharedRecords:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fenced_directory = FencedDirectory(path / "generations")
+
+    @property
+    def folder(self) -> Path:
+        """Where the records are."""
+        return self.path / "epochs"
 
     @property
     def generation(self) -> int:
@@ -123,6 +129,7 @@ class SharedRecords:
         for epoch in self.epochs():
             if epoch < oldest - RECORDS_KEPT:
                 self._path(epoch).unlink(missing_ok=True)
+                skips_path(self.folder, epoch).unlink(missing_ok=True)
 
     def _path(self, epoch: int) -> Path:
         return self.path / "epochs" / f"{epoch:012d}.json"

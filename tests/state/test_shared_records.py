@@ -79,6 +79,21 @@ def test_the_directories_of_a_unit_read_their_records_from_the_shared_ones(tmp_p
     follower.release()
 
 
+def test_all_engines_of_a_unit_skip_the_same_spans(tmp_path: Path) -> None:
+    shared = SharedRecords(tmp_path / "records")
+    shared.take_over(1)
+    shared.write(0, EpochRecord(Offset(), Offset(0, at={"events": {"p0": 5, "p1": 7}})))
+    leader, follower = (StateDirectory(tmp_path / name, shared) for name in ("leader", "follower"))
+    leader.records.skip_spans(0, [("events", "p1")])
+    record = follower.records.read(0)
+    assert record is not None
+    assert [(stream, span.partition) for stream, span in record.spans] == [("events", "p0")]
+    assert [(stream, span.end) for stream, span in record.skipped_spans] == [("events", 7)]
+    shared.write(RECORDS_KEPT + 1, record_of(RECORDS_KEPT + 1))
+    shared.remove_old(RECORDS_KEPT + 1)
+    assert [path.name for path in shared.folder.iterdir()] == [f"{RECORDS_KEPT + 1:012d}.json"]
+
+
 def test_a_single_engine_is_refused_the_directory_of_a_unit(tmp_path: Path) -> None:
     SharedRecords(tmp_path / "state" / "ha" / "agreed").take_over(1)
     with pytest.raises(UserError) as refused:

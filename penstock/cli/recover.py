@@ -1,0 +1,114 @@
+"""`penstock recover`: shows the epochs that wait to be executed, and decides how one that cannot be executed continues.
+
+A decision is recorded beside the epoch's record, so every repetition of the epoch does the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.catalogue.exclude_job import exclude_job
+from penstock.cli.options import StateDir
+from penstock.cli.tables import plain_table
+from penstock.errors import UserError
+from penstock.ha.unit import Unit
+from penstock.state.directory import REPLICAS, SHARED, StateDirectory
+
+recover_app = typer.Typer(
+    no_args_is_help=True,
+    help="Continue where a recorded epoch cannot be executed (see also `state rollback`).",
+)
+Stream = Annotated[str, typer.Option(help="The stream.")]
+Partition = Annotated[str, typer.Option(help="The partition, as the error names it.")]
+
+
+@recover_app.command()
+def show(directory: StateDir) -> None:
+    """List what epochs read that are recorded and not executed yet."""
+    console = Console(highlight=False)
+    with _opened(directory) as state:
+        table = plain_table(
+            "epoch", "stream", "partition", "from", "to", "", left=("stream", "partition", "")
+        )
+        for epoch in waiting_epochs(state):
+            record = state.records.read(epoch)
+            assert record is not None
+            for stream, span in record.start.spans_until(record.end):
+                is_skipped = (stream, span.partition) in record.skips
+                row = (str(epoch), stream, span.partition, f"{span.start:,}", f"{span.end:,}")
+                table.add_row(*row, "skipped" if is_skipped else "")
+    console.print(table if table.row_count else "No epoch waits that reads anything.")
+
+
+@recover_app.command(name="skip-span")
+def skip_span(directory: StateDir, stream: Stream, partition: Partition) -> None:
+    """Execute the waiting epochs without what they read of a partition: the log no longer has it. The engine must be
+    stopped."""
+    console = Console(highlight=False)
+    with _opened(directory, for_change=True) as state:
+        skipped = []
+        for epoch in waiting_epochs(state):
+            record = state.records.read(epoch)
+            assert record is not None
+            spans = [one for name, one in record.spans if (name, one.partition) == (stream, partition)]
+            if spans:
+                state.records.skip_spans(epoch, [(stream, partition)])
+                skipped.append((epoch, spans[0]))
+    if not skipped:
+        raise UserError(
+            "NO_SUCH_SPAN",
+            f"no waiting epoch reads partition {partition} of the stream {stream}",
+            hint=f"`penstock recover show {directory}` lists what they read.",
+        )
+    for epoch, span in skipped:
+        console.print(
+            f"Epoch {epoch} skips {span.start:,} to {span.end:,} of {partition} ({stream}); the side output says so."
+        )
+
+
+@recover_app.command(name="exclude-job")
+def exclude(directory: StateDir, job: Annotated[str, typer.Argument(help="The job.")]) -> None:
+    """Execute the waiting epochs without a job, which then counts as failed; its state is kept. The engine must be
+    stopped."""
+    with _opened(directory, for_change=True) as state:
+        if state.shared_records is not None:
+            raise UserError(
+                "STATE_OF_A_UNIT",
+                f"the jobs of the HA unit on {directory} cannot be excluded by hand",
+                hint="Start the unit, then PAUSE or DROP the job.",
+            )
+        epochs = exclude_job(state, job, waiting_epochs(state))
+    which = f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}"
+    Console(highlight=False).print(
+        f"The next start executes {which} without {job}; then resume or alter the job."
+    )
+
+
+def waiting_epochs(state: StateDirectory) -> list[int]:
+    """The epochs that have a record and no manifest."""
+    last = max(state.manifests.epochs(), default=-1)
+    return [one for one in range(last + 1, state.records.newest_epoch() + 1) if state.records.read(one)]
+
+
+@contextlib.contextmanager
+def _opened(directory: Path, *, for_change: bool = False) -> Iterator[StateDirectory]:
+    """The state directory in force; to change something, locked as an engine would lock it."""
+    root = directory.resolve()
+    if root.parent.name == REPLICAS:  # of an engine that follows
+        root = root.parents[2]
+    if not (root / SHARED / "unit.json").exists():
+        state = StateDirectory(directory)
+        state.read_existing_facts()
+        with state.locked() if for_change else contextlib.nullcontext():
+            yield state
+        return
+    with contextlib.closing(Unit.at(root)) as unit:
+        if for_change:
+            unit.require_down()
+        yield StateDirectory(Path(unit.record().directory), unit.shared_records)
