@@ -72,6 +72,9 @@ class Settings:
     #: how much memory a job's own code may take in one task, in bytes, before the job is paused; None: half of the
     #: host's memory, shared between its tasks; 0: no limit
     job_memory_bytes: int | None = None
+    #: how many bytes of rows a job may emit in one task of an epoch, before the job is paused, as the driver collects
+    #: them; 0: no limit
+    job_result_bytes: int = 512_000_000
     #: what share of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
     #: is paused; 0: no limit
     job_share: float = 0.8

@@ -244,6 +244,7 @@ class Engine:
                 JobShares(settings.job_share, settings.epoch_seconds),
                 settings.checkpoint_every,
                 None if spark is None else _job_memory(settings, location),
+                settings.job_result_bytes,
             ),
             fence=self._fence,
             delivery=self.delivery,

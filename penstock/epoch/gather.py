@@ -27,6 +27,7 @@ from penstock.epoch.message import (
     SliceReport,
     TaskReport,
     Times,
+    encode_rows,
     open_message,
 )
 from penstock.epoch.rate_control import PendingEmissions, sum_pending
@@ -336,4 +337,4 @@ def merge_messages(plan: Plan, incoming: Iterable[bytes]) -> Iterator[bytes]:
         merged = [top.merge(parts)] if top is not None else _concat_by_schema(parts)
         for rows in merged:
             if rows is not None and rows.height:
-                yield Rows(to, rows).to_bytes()
+                yield from encode_rows(to, rows)

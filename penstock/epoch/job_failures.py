@@ -19,8 +19,9 @@ from penstock.epoch.job_memory import JobMemory, JobWatch, job_watch
 from penstock.epoch.message import JobError
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 
-#: a text of Spark's
+#: texts of Spark's
 _WORKER_LATE = "Python worker failed to connect back"
+_RESULT_SIZE = "is bigger than spark.driver.maxResultSize"
 #: the packages whose errors are those of tasks
 _SPARK = ("pyspark", "py4j")
 #: a job's own code is reported from so many seconds in a task on
@@ -203,6 +204,14 @@ def explain_failure(failure: BaseException) -> PenstockError:
             detail=_WORKER_LATE,
             hint="Most likely the machine is overloaded. Nothing is lost: start again with the same state directory "
             "when it has less to do.",
+        )
+    if _RESULT_SIZE in text:
+        return ExternalError(
+            "RESULT_TOO_LARGE",
+            "what the tasks of an epoch sent to the driver is larger than Spark may collect",
+            detail=next((line.strip() for line in text.splitlines() if _RESULT_SIZE in line), None),
+            hint="Start again with a larger spark.driver.maxResultSize (and more memory for the driver), or leave out "
+            "the job that emits so much: `penstock recover exclude-job DIR JOB`.",
         )
     lines = text.splitlines()
     is_of_spark = type(failure).__module__.partition(".")[0] in _SPARK

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from penstock.epoch.job_failures import JobFailures
-from penstock.epoch.message import Rows
+from penstock.epoch.message import encode_rows
 from penstock.epoch.task import EpochTask
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UserError
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import PaneOperator
@@ -36,9 +36,32 @@ class JobRows:
         schema = tuple((name, str(dtype)) for name, dtype in rows.schema.items())
         self.frames.setdefault(schema, []).append(rows)
 
-    def messages(self) -> Iterator[bytes]:
+    def messages(self, task: EpochTask, failures: JobFailures) -> Iterator[bytes]:
+        """The rows for the driver. Jobs whose rows are too large for it fail."""
         for frames in self.frames.values():
-            yield Rows(JOBS, pl.concat(frames)).to_bytes()
+            rows = _drop_too_large(pl.concat(frames), task.job_result_bytes, failures)
+            yield from encode_rows(JOBS, rows, spill_directory=task.location.spill_directory)
+
+
+def _drop_too_large(rows: pl.DataFrame, most_bytes: int, failures: JobFailures) -> pl.DataFrame:
+    size = rows.estimated_size()
+    if not most_bytes or size <= most_bytes:
+        return rows
+    row_bytes, too_large = size / rows.height, []
+    for job, count in rows.group_by(JOB).len().iter_rows():
+        if count * row_bytes > most_bytes:
+            failures.add(job, _too_large_error(int(count * row_bytes), most_bytes))
+            too_large.append(job)
+    return rows.filter(~pl.col(JOB).is_in(too_large))
+
+
+def _too_large_error(size: int, most_bytes: int) -> UserError:
+    return UserError(
+        "JOB_RESULT_TOO_LARGE",
+        f"the job emits {size / 1e6:,.1f} MB in one task of an epoch, and {most_bytes / 1e6:,.1f} MB is the most",
+        hint="Let it aggregate or select less: the driver collects what jobs emit; or raise job_result_bytes. Then "
+        "resume it.",
+    )
 
 
 def select_job_events(
@@ -121,6 +144,14 @@ def _group_by_steps(
         yield same, ordered.slice(ends[number], ends[number + 1] - ends[number])
 
 
+def _check_size(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> None:
+    """Raise if the rows of a job's own edge to its output are too large for the driver."""
+    name, most = edge.target.output, task.job_result_bytes
+    is_ranked = name is not None and task.plan.outputs[name].top is not None
+    if most and not is_ranked and task.job_of(edge) is not None and (size := rows.estimated_size()) > most:
+        raise _too_large_error(int(size), most)
+
+
 def rank_rows(task: EpochTask, output: str, rows: pl.DataFrame) -> pl.DataFrame:
     """A task's candidates for an output that has the best rows of each window; all rows for another output."""
     top = task.plan.outputs[output].top
@@ -148,4 +179,6 @@ def prepare_rows(
         if prepared.height and operator is not None:
             # the hash is that of the operator before
             prepared = operator.prepare(prepared.drop(HASH, strict=False), edge.port)
+        elif operator is None:
+            _check_size(task, edge, prepared)
     return prepared if prepared is not None and prepared.height else None

@@ -16,7 +16,7 @@ import os
 import struct
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,6 +31,8 @@ from penstock.state.run import RunEntry
 
 #: frames from this size on are spilled to files
 SPILL_BYTES = 1 << 16
+#: about how large the frame of a message is at most: Spark frames a record with a 31-bit length
+FRAME_BYTES = 256 << 20
 
 #: the id of an operator, the name of a collection of it, and the collection's changes
 CollectionChanges = tuple[str, str, Changes]
@@ -87,6 +89,15 @@ class Rows(Message):
     @property
     def payload(self) -> pl.DataFrame:
         return self.frame
+
+
+def encode_rows(
+    target: EdgeTarget, rows: pl.DataFrame, port: int = 0, spill_directory: str | None = None
+) -> Iterator[bytes]:
+    """Messages with the rows, as many as keep each small enough to travel."""
+    parts = max(1, -(-rows.estimated_size() // FRAME_BYTES))
+    for part in rows.iter_slices(max(1, -(-rows.height // int(parts)))):
+        yield Rows(target, part, port).to_bytes(spill_directory)
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,18 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from penstock.epoch.message import Rows
+from penstock.epoch.message import encode_rows
 from penstock.epoch.task import EpochTask
 from penstock.operators.contract import INPUT
 from penstock.query.steps import Edge
 from penstock.state.buckets import HASH, buckets_of
 
-#: the most rows of a message: Spark frames a record with a 31-bit length
-MOST_ROWS = 500_000
-
 
 def route_rows(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
     """Split rows for a stage by the slices that own their keys; rows for an output stay as they are."""
-    operator = task.operator_of(edge)
+    operator, spill = task.operator_of(edge), task.location.spill_directory
     if operator is None:
-        yield 0, Rows(edge.target, rows).to_bytes()
+        yield from ((0, data) for data in encode_rows(edge.target, rows, spill_directory=spill))
         return
     rows, stage = add_hash(task, edge, rows), edge.target.name
     if task.slices == 1:
@@ -43,8 +40,8 @@ def route_rows(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tupl
 
 
 def _send(task: EpochTask, edge: Edge, slice_: int, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
-    for part in rows.iter_slices(MOST_ROWS):
-        yield slice_, Rows(edge.target, part, edge.port).to_bytes(task.location.spill_directory)
+    for data in encode_rows(edge.target, rows, edge.port, task.location.spill_directory):
+        yield slice_, data
 
 
 def add_hash(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:

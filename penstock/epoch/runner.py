@@ -96,6 +96,8 @@ class RunnerSettings:
     checkpoint_every: int = 1
     #: how much memory a job's own code may take in a worker; None: as much as there is
     job_memory: JobMemory | None = None
+    #: how many bytes of rows a job may emit in a task; 0 for no limit
+    job_result_bytes: int = 0
 
 
 class EpochRunner:
@@ -117,6 +119,7 @@ class EpochRunner:
         self._state = state
         self._shape, self._location = settings.shape, settings.location
         self._job_seconds, self._job_memory = settings.job_seconds, settings.job_memory
+        self._job_result_bytes = settings.job_result_bytes
         self._worker_deaths = WorkerDeaths(settings.job_memory)
         #: how much of epochs jobs have taken so far
         self.shares = settings.job_shares
@@ -331,6 +334,7 @@ class EpochRunner:
             previous=self._program.epochs.previous_rows(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
             job_memory=self._job_memory,
+            job_result_bytes=self._job_result_bytes,
             unused_runs=self._unused_runs,
         )
 

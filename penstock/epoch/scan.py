@@ -104,7 +104,7 @@ def run_scan(
         _scan_span(scan, task.plan.scans[stream], span)
     for source in list(scan.unselected):
         _select(scan, source)
-    yield from ((0, data) for data in scan.job_rows.messages())
+    yield from ((0, data) for data in scan.job_rows.messages(task, scan.failures))
     yield from ((0, data) for data in scan.failures.messages())
     for edge in task.plan.edges:
         if frames := scan.frames.pop(edge.id, []):

@@ -113,7 +113,7 @@ def run_slice(
         for stage in task.plan.at_level(level):
             if buckets := task.buckets_of_slice(stage.id, slice_):
                 yield from _run_stage(here, stage, Scope(store, task.epoch, buckets, task.maps.buckets))
-    yield from ((0, data) for data in here.job_rows.messages())
+    yield from ((0, data) for data in here.job_rows.messages(task, here.failures))
     yield from ((0, data) for data in here.failures.messages())
     reached("sliced", task.epoch, task.engine_pid)
     seconds, cpu_seconds = time.perf_counter() - started, time.thread_time() - cpu_started

@@ -74,6 +74,8 @@ class EpochTask:
     job_seconds: float = 0.0
     #: how much memory it may take; None: as much as there is
     job_memory: JobMemory | None = None
+    #: how many bytes of rows it may emit in a task; 0 for no limit
+    job_result_bytes: int = 0
     #: runs that no epoch reads any more, which caches drop
     unused_runs: tuple[str, ...] = ()
 

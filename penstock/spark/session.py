@@ -121,6 +121,8 @@ def _defaults(settings: Settings) -> dict[str, str]:
         # payloads are Arrow that is dense already; compressing them again costs more than it saves on one host
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
+        # of all that tasks send to the driver in an epoch; on one host large frames are files, and do not count
+        "spark.driver.maxResultSize": "1g",
     }
     if on_one_host(settings.master):
         chosen |= {

@@ -57,6 +57,7 @@ class InlineEngine:
         semantics: Semantics = Semantics.precise,
         closing: EmissionLimit | None = None,
         drop_state: bool = False,
+        job_result_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._program = program_of(app, state) if isinstance(app, App) else app
@@ -85,6 +86,7 @@ class InlineEngine:
                 rules or MigrationRules(),
                 JobShares(job_share, 0.0),
                 checkpoint_every,
+                job_result_bytes=job_result_bytes,
             ),
             fence=fence,
             recovery=self.recovery.actions,

@@ -76,6 +76,31 @@ def test_a_job_that_fails_is_left_out_and_the_others_continue(where: str, tmp_pa
         assert life(jobs, "bad") == "failed", "also after a restart"
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT user, page, bytes, 'a long text that each of the rows has' AS filler FROM clicks",
+        "SELECT a.user, b.page, 'a long text that each of the rows has' AS filler "
+        "FROM clicks a JOIN clicks b ON a.status = b.status WITHIN 1 HOUR",
+    ],
+    ids=["template-group", "own-plan"],
+)
+def test_a_job_that_emits_too_much_is_left_out_and_the_others_continue(sql: str, tmp_path: Path) -> None:
+    events = kit.events(120)
+    alone = kit.run_all(tmp_path / "alone", kit.clicks(events), STEADY_JOBS, epoch_units=60)
+    with kit.running(
+        tmp_path / "s",
+        kit.clicks(events),
+        f"{STEADY_JOBS}; CREATE JOB bad AS {sql}",
+        epoch_units=60,
+        job_result_bytes=700,
+    ) as (jobs, engine):
+        emitted = kit.emitted_rows(list(engine.steps()))
+        assert life(jobs, "bad") == "failed"
+        assert "JOB_RESULT_TOO_LARGE" in str(jobs.catalogue.jobs["bad"].master.error)
+    assert {name: rows for name, rows in emitted.items() if name != "bad"} == alone
+
+
 def test_a_job_that_failed_runs_again_once_it_is_altered(tmp_path: Path) -> None:
     events = kit.events(120)
     sql = f"CREATE JOB bad AS {FAILING['column']}"

@@ -20,6 +20,18 @@ ZeroDivisionError: integer division or modulo by zero
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)"""
 
 
+def test_results_that_spark_may_not_collect_are_explained() -> None:
+    text = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Total size of serialized results of 2 "
+        "tasks (1757.9 KiB) is bigger than spark.driver.maxResultSize (1024.0 KiB)"
+    )
+    error = explain_failure(PySparkException(text))
+    assert error.condition == "RESULT_TOO_LARGE"
+    assert "1757.9 KiB" in str(error.detail)
+    assert "penstock recover exclude-job" in str(error.hint)
+
+
 def test_the_cause_is_reported_and_not_the_end_of_a_stack_trace() -> None:
     late = explain_failure(PySparkException(LATE))
     assert isinstance(late, ExternalError)

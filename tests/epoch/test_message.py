@@ -23,6 +23,7 @@ from penstock.epoch.message import (
     SliceReport,
     SliceWork,
     Times,
+    encode_rows,
     error_from_json,
     error_to_json,
     open_message,
@@ -59,6 +60,17 @@ def test_rows_arrive_with_their_types(
     assert (found.target, found.port) == (sent.target, 1)
     assert found.frame.equals(frame)
     assert found.frame.schema == frame.schema
+
+
+def test_many_rows_travel_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pl.concat([FRAME] * 50)
+    monkeypatch.setattr(message, "FRAME_BYTES", rows.estimated_size() // 4)
+    target = EdgeTarget("output", "rows")
+    found = [open_message(data) for data in encode_rows(target, rows, 2)]
+    assert len(found) > 3
+    assert all(isinstance(one, Rows) and (one.target, one.port) == (target, 2) for one in found)
+    assert pl.concat([one.payload for one in found if one.payload is not None]).equals(rows)
+    assert list(encode_rows(target, rows.clear())) == []
 
 
 names = st.text(max_size=5)

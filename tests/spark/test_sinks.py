@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.settings import Settings
+from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
 from tests import golden_query as golden
@@ -36,3 +37,18 @@ def test_one_output_is_delivered_to_every_kind_of_sink(spark: SparkSession, tmp_
     with sqlite3.connect(tmp_path / "rows.db") as database:
         assert sorted(database.execute("SELECT user, count FROM counts")) == expected
     assert isinstance(files.read(), pl.DataFrame)
+
+
+@pytest.mark.spark
+def test_rows_too_large_for_a_message_reach_the_sinks(spark: SparkSession, tmp_path: Path) -> None:
+    """On one host they are files, whose names travel."""
+    events = ps.stream("events", ListLog(golden.lines()), golden.decoder(), time="time", lateness=5)
+    wide = events.map(text=ps.col("user") + "x" * 3_000)
+    rows = ListSink()
+    app = ps.app("wide", ps.output("wide", wide.select("user", "text"), rows))
+    settings = Settings(state=tmp_path / "state", drain=True, warm_up=False, small_epoch_bytes=0)
+    Engine(app, settings, spark).run()
+    alone = ListSink()
+    run_inline(ps.app("wide", ps.output("wide", wide.select("user", "text"), alone)), tmp_path / "alone")
+    assert len(alone.rows()) * 3_000 > 1 << 18
+    assert sorted(rows.rows(), key=str) == sorted(alone.rows(), key=str)
