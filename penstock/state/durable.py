@@ -1,7 +1,7 @@
 """Write files that appear whole or not at all, and survive a power loss.
 
 Guarantees: a reader sees the old content or the new one, never a part; when the call returns, the content
-and its name are on disk, unless it says otherwise.
+and its name are on disk, unless it says otherwise. Only the user of this process can read a file, whatever the umask.
 On failure: `FileNotFoundError` where the `staging` directory is gone (see `generation`).
 """
 
@@ -113,7 +113,7 @@ def _stage(
         path.parent.mkdir(parents=True, exist_ok=True)
     temporary = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=open_private) as file:
             if staging is not None:  # only now: where the staging directory is gone, create nothing
                 path.parent.mkdir(parents=True, exist_ok=True)
             fill(file)
@@ -124,6 +124,11 @@ def _stage(
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file that, if this creates it, only the user of this process can read and write: for `open`."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_directory(path: Path) -> None:
