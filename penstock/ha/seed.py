@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError
 from penstock.state.directory import StateDirectory
-from penstock.state.durable import sync_directory, write_whole
+from penstock.state.durable import make_private, sync_directory, write_whole
 from penstock.state.run_file import read_run, unwritable_error
 
 _ATTEMPTS = 50
@@ -75,7 +75,7 @@ def _copy(target: Path, leader: StateDirectory) -> int:
         manifest, record = leader.manifests.read(epochs[-1]), leader.records.read(epochs[-1])
         for run in manifest.runs():
             place = target / "runs" / run
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_private(place.parent)
             _link(leader.runs / run, place)
         for folder in (target / "runs").glob("*"):
             sync_directory(folder)
