@@ -347,6 +347,10 @@ class StateDirectory:
             return []
         kept = epochs[-keep:]
         needed = set().union(*(self.manifests.read(epoch).runs() for epoch in kept))
+        # first the manifests: none that a power loss may bring back names a run that is gone
+        for epoch in epochs[:-keep]:
+            self.manifests.remove(epoch)
+        self.manifests.sync()
         removed = []
         for run in self.list_runs():
             if run not in needed and epoch_of(run) <= kept[-1]:
@@ -355,8 +359,6 @@ class StateDirectory:
         for partial in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
             if epoch_of(partial.name[1:]) <= kept[-1]:
                 partial.unlink(missing_ok=True)
-        for epoch in epochs[:-keep]:
-            self.manifests.remove(epoch)
         self.records.remove_before(kept[0])
         return removed
 
