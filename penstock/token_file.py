@@ -1,11 +1,12 @@
-"""Reads the file with a token, for the service, the gateway and the agents alike.
+"""Reads files with tokens and other secrets, for the service, the gateway, the agents and coordination stores alike.
 
-Guarantees: the token is long enough, and only the owner can read the file.
+Guarantees: only the owner can read the file; a token is long enough.
 On failure: `ExternalError` TOKEN_FILE_UNREADABLE; `UserError` TOKEN_FILE_OPEN, TOKEN_TOO_SHORT.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from penstock.errors import ExternalError, UserError
 _LEAST_TOKEN = 16
 
 
-def token_in(file: Path) -> str:
-    """The token in a file that only its owner can read."""
+def read_private_file(file: Path) -> str:
+    """The text of a file that only its owner can read."""
     try:
-        text = file.read_text().strip()
-        mode = stat.S_IMODE(file.stat().st_mode)
+        with file.open() as opened:
+            text = opened.read()
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
     except (OSError, UnicodeDecodeError) as failure:
         raise ExternalError(
             "TOKEN_FILE_UNREADABLE", f"the token file {file} cannot be read", detail=str(failure)
@@ -29,6 +31,12 @@ def token_in(file: Path) -> str:
             f"others can read the token file {file}",
             hint=f"Run chmod 600 {file}, and put a new token into it.",
         )
+    return text
+
+
+def token_in(file: Path) -> str:
+    """The token in a file that only its owner can read."""
+    text = read_private_file(file).strip()
     if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         raise UserError(
             "TOKEN_TOO_SHORT",

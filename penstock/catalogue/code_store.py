@@ -23,7 +23,7 @@ from pathlib import Path
 
 from penstock.catalogue.code import CodeBundle, check_trusted
 from penstock.errors import InternalError
-from penstock.state.durable import write_whole
+from penstock.state.durable import make_private, write_whole
 from penstock.state.generation import FencedDirectory
 from penstock.state.run_file import unwritable_error
 
@@ -59,7 +59,7 @@ class CodeStore:
             if (place / _MANIFEST).exists():
                 os.utime(place / _MANIFEST)  # renew it, in case commands are folded at this moment
                 return
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else needs what is in it
+            make_private(self._folder)  # nobody else needs what is in it
             for name, text in bundle.files.items():
                 _write(place / name, text, fenced_directory)
             _write(place / _MANIFEST, json.dumps(manifest), fenced_directory)
@@ -118,7 +118,6 @@ def _write(path: Path, text: str, fenced_directory: FencedDirectory | None) -> N
         write_whole(path, content)
     else:
         fenced_directory.write_whole(path, content)
-    path.chmod(0o600)
 
 
 def _text(path: Path) -> str:

@@ -27,7 +27,7 @@ from penstock.catalogue.catalogue import Catalogue, code_digests
 from penstock.catalogue.command import Command, command_from_json
 from penstock.catalogue.snapshot import decode_catalogue, encode_catalogue
 from penstock.errors import ExternalError, InternalError
-from penstock.state.durable import sync_directory, write_whole
+from penstock.state.durable import make_private, open_private, sync_directory, write_whole
 from penstock.state.generation import FencedDirectory
 from penstock.state.run_file import unwritable_error
 
@@ -86,8 +86,8 @@ class CommandLog:
         staging = None if fenced_directory is None else fenced_directory.staging
         staged = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(staged, "xb") as file:
+            make_private(path.parent)
+            with open(staged, "xb", opener=open_private) as file:
                 file.write(json.dumps([one.to_json() for one in commands], separators=(",", ":")).encode())
                 file.flush()
                 os.fsync(file.fileno())

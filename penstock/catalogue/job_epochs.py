@@ -25,6 +25,7 @@ from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, r
 from penstock.catalogue.results import Results, cast_to_schema
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
+from penstock.state.durable import make_private
 from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
@@ -60,7 +61,7 @@ class Failures:
         """Record that jobs failed in an epoch, besides earlier ones; FENCED if another engine leads by now."""
         known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
         new = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder)
         fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **new}).encode())
 
     def _path(self, epoch: int) -> Path:

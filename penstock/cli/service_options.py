@@ -12,6 +12,7 @@ from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.master_placement import Roster
 from penstock.coordination.address import open_store
+from penstock.coordination.shared_key import shared_key
 from penstock.errors import PenstockError, UserError
 from penstock.query.logical import App
 from penstock.server.api import Service
@@ -19,6 +20,7 @@ from penstock.server.host import Host
 from penstock.server.http_server import Server, Tls
 from penstock.server.limits import Limits
 from penstock.server.middleware import PAGES
+from penstock.server.peer_requests import PeerRequests
 from penstock.server.security import Token, check_token_for_address, is_loopback, parse_address, read_token
 from penstock.server.statement_guard import StatementGuard
 from penstock.server.structured_log import log
@@ -108,13 +110,14 @@ def join_coordinators(
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
     facts = StateDirectory(hosted.state).read_existing_facts()
-    coordinators = Coordinators(open_store(where), facts.id, me, watcher=log_change, problem=log_problem)
+    key = shared_key(hosted.state)
+    coordinators = Coordinators(open_store(where), facts.id, me, key, watcher=log_change, problem=log_problem)
     with coordinators:
         jobs.questions.show_managers(lambda job: coordinators.roster.manager_of(job))
         hosted.peers = coordinators
-        forwarding = server.service.forwarding
-        forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)
-        forwarding.coordinators = coordinators
+        server.service.share_jobs(
+            coordinators, PeerRequests(key, me.name), None if door.tls is None else door.tls.certificate
+        )
         yield coordinators
 
 

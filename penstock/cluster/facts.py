@@ -17,6 +17,7 @@ from typing import Any
 from penstock.cluster.processes import Process
 from penstock.cluster.topology import Pin
 from penstock.errors import ExternalError, UserError
+from penstock.state.durable import make_private, open_private
 
 FILE = "cluster.json"
 _LOCK = "cluster.lock"
@@ -86,7 +87,8 @@ def write_facts(directory: Path, facts: Facts | None) -> None:
         (directory / FILE).unlink(missing_ok=True)
         return
     temporary = directory / f".{FILE}.{os.getpid()}"
-    temporary.write_text(json.dumps(asdict(facts), indent=2) + "\n")
+    with open(temporary, "w", opener=open_private) as file:
+        file.write(json.dumps(asdict(facts), indent=2) + "\n")
     os.replace(temporary, directory / FILE)
 
 
@@ -124,8 +126,8 @@ def _parse_worker(plain: dict[str, Any]) -> Worker:
 def lock_cluster(directory: Path) -> Iterator[None]:
     """Hold the cluster's lock, so that one command at a time changes it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = open(directory / _LOCK, "a")  # noqa: SIM115
+        make_private(directory)
+        lock = open(directory / _LOCK, "a", opener=open_private)  # noqa: SIM115
     except OSError as failure:
         raise ExternalError(
             "CLUSTER_UNWRITABLE", f"{directory} cannot be written", detail=failure.strerror or str(failure)

@@ -22,6 +22,9 @@ from penstock.cluster import processes, spark, topology
 from penstock.cluster.facts import HOST, Facts, Master, Worker
 from penstock.cluster.topology import Pin
 from penstock.errors import ExternalError, UserError
+from penstock.spark.cluster_secret import FILE as SECRET_FILE
+from penstock.spark.cluster_secret import publish_secret, remove_secret, write_secret
+from penstock.state.durable import make_private
 
 _LOG_LINES = 8
 
@@ -92,6 +95,7 @@ class LocalCluster:
                 facts = self._start_workers(facts, workers)
             except BaseException:
                 self._end_all(facts.id)
+                remove_secret(self.directory, facts.master.port if facts.master else None)
                 facts_file.write_facts(self.directory, None)
                 raise
         assert facts.url is not None
@@ -118,9 +122,11 @@ class LocalCluster:
     def _start_master(self, facts: Facts) -> Facts:
         for place in ("logs", "work", "scratch"):
             shutil.rmtree(self.directory / place, ignore_errors=True)
-            (self.directory / place).mkdir()
+            make_private(self.directory / place)
         port, web_port = spark.free_ports(2)
-        process = self._start(facts, "master", spark.master_command(port, web_port), None)
+        settings = write_secret(self.directory)
+        publish_secret(self.directory, port)
+        process = self._start(facts, "master", spark.master_command(port, web_port, settings), None)
         facts = replace(facts, master=Master(process, port, web_port))
         facts_file.write_facts(self.directory, facts)
         self._wait("master", process, lambda: spark.fetch_page(_web(facts)) is not None)
@@ -142,6 +148,7 @@ class LocalCluster:
                 facts.cores_per_worker,
                 facts.memory_mb,
                 self.directory / "work" / name,
+                self.directory / SECRET_FILE,
                 facts.host(),
             )
             process = self._start(facts, name, command, cpus, facts.host())
@@ -156,7 +163,7 @@ class LocalCluster:
     def _start(
         self, facts: Facts, name: str, command: list[str], cpus: frozenset[int] | None, host: str = HOST
     ) -> processes.Process:
-        (self.directory / "scratch" / name).mkdir(parents=True, exist_ok=True)
+        make_private(self.directory / "scratch" / name)
         environment = spark.environment(self.directory / "scratch" / name, host)
         return processes.start(command, environment, f"{facts.id}/{name}", self._log(name), cpus)
 
@@ -230,6 +237,7 @@ class LocalCluster:
         with self._locked_facts() as facts:
             ended = self._end_all(facts.id)
             shutil.rmtree(self.directory / "scratch", ignore_errors=True)
+            remove_secret(self.directory, facts.master.port if facts.master else None)
             facts_file.write_facts(self.directory, None)
             return ended
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import ExternalError, UserError
+from penstock.state.durable import open_private
 
 #: the variable that says to which cluster, and to which part of it, a process belongs
 MARK = "PENSTOCK_CLUSTER"
@@ -78,7 +79,7 @@ def start(
 ) -> Process:
     """Start a process in a session of its own, pinned to processors, with its output in a file."""
     before = os.sched_getaffinity(0)
-    with open(log, "ab") as file:
+    with open(log, "ab", opener=open_private) as file:
         try:
             if cpus is not None:
                 os.sched_setaffinity(0, cpus)  # of this thread; the process inherits it
@@ -90,6 +91,7 @@ def start(
                 env={**environment, MARK: mark},
                 start_new_session=True,
                 close_fds=True,
+                umask=0o077,  # Spark's files have rows in them
             )
         except OSError as failure:
             raise ExternalError(

@@ -48,16 +48,18 @@ def environment(scratch: Path, host: str = HOST) -> dict[str, str]:
     }
 
 
-def master_command(port: int, web_port: int) -> list[str]:
+def master_command(port: int, web_port: int, settings: Path) -> list[str]:
     """The command of a master."""
-    return [*_daemon("master.Master"), "--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
+    place = ["--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
+    return [*_daemon("master.Master"), *place, "--properties-file", str(settings)]
 
 
 def worker_command(
-    url: str, port: int, cores: int, memory_mb: int, directory: Path, host: str = HOST
+    url: str, port: int, cores: int, memory_mb: int, directory: Path, settings: Path, host: str = HOST
 ) -> list[str]:
     """The command of a worker that offers so many cores and so much memory to a master."""
     place = ["--host", host, "--port", str(port), "--webui-port", "0", "--work-dir", str(directory)]
+    place += ["--properties-file", str(settings)]
     return [*_daemon("worker.Worker"), *place, "--cores", str(cores), "--memory", f"{memory_mb}m", url]
 
 

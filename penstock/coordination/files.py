@@ -33,7 +33,8 @@ from penstock.coordination.contract import (
     split_path,
     store_unavailable,
 )
-from penstock.state.durable import sync_directory, write_once, write_whole
+from penstock.state.durable import make_private, open_private, sync_directory, write_once, write_whole
+from penstock.state.private import check_writers
 
 #: how often a waiter reads
 _POLL_SECONDS = 0.02
@@ -51,8 +52,9 @@ class FileStore(Store):
         self._pulses: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
         with self._translate_errors():
+            check_writers(self.directory)
             for part in ("records", "sessions", "members"):
-                (self.directory / part).mkdir(parents=True, exist_ok=True)
+                make_private(self.directory / part)
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ class FileStore(Store):
         folder = self._folder(path)
         with self._translate_errors():
             self._check_available()
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
             while True:
                 draft = folder / f"{_DRAFT}{uuid.uuid4().hex}"
                 self._write(draft, content)  # write the draft before reading: see the module's docstring
@@ -129,7 +131,7 @@ class FileStore(Store):
                 return version + 1
 
     def _write(self, draft: Path, content: bytes) -> None:
-        with open(draft, "xb") as file:
+        with open(draft, "xb", opener=open_private) as file:
             file.write(content)
             if self._durable:
                 file.flush()

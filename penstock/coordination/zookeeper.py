@@ -4,11 +4,13 @@
     ROOT/sessions/ID        a session: an ephemeral node
     ROOT/members/GROUP/NAME a member: an ephemeral node
 
-Receives `host:port,host:port/root`; needs the package `kazoo` (`pip install penstock[zookeeper]`).
+Receives `host:port,host:port/root`, and options to authenticate and to encrypt (`zookeeper_options`). Needs the package
+`kazoo` (`pip install penstock[zookeeper]`).
 
 Guarantees: those of the contract. ZooKeeper ends a session some time after its last message; a session here counts its
 time from before its last successful read of its own node, and so ends first. A session that ZooKeeper has ended is not
-continued by another one, though the connection is.
+continued by another one, though the connection is. A client that authenticates creates every node for its user alone,
+and refuses a root that others can use.
 Does not guarantee that a session ends in time when the server's `maxSessionTimeout` is below the requested timeout.
 """
 
@@ -23,9 +25,11 @@ from typing import Any
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -42,6 +46,8 @@ from penstock.coordination.contract import (
     split_path,
     store_unavailable,
 )
+from penstock.coordination.zookeeper_options import VARIABLE, ZooKeeperOptions
+from penstock.errors import ExternalError, UserError
 
 #: how long to wait for a response
 _RESPONSE_SECONDS = 10.0
@@ -57,16 +63,27 @@ _TIMES_NAMED = 3
 class ZooKeeperStore(Store):
     """A store below a root node of a ZooKeeper."""
 
-    def __init__(self, hosts: str, *, answer_seconds: float = _RESPONSE_SECONDS) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        answer_seconds: float = _RESPONSE_SECONDS,
+        options: ZooKeeperOptions | None = None,
+    ) -> None:
         servers, _, root = hosts.partition("/")
         self._hosts, self._root = servers, "/" + "/".join(split_path(root or "penstock"))
-        self._response_seconds = answer_seconds
+        self._response_seconds, self._options = answer_seconds, options or ZooKeeperOptions()
         if _KAZOO_LOGGER.level == logging.NOTSET:
             _KAZOO_LOGGER.setLevel(logging.CRITICAL)
         self._condition = threading.Condition()
         self._change_count = 0
         with self._translate_errors():
             self._client = self._connect(TIMEOUT_SECONDS * 5)
+            try:
+                self._check_root()
+            except BaseException:
+                self.close()
+                raise
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -196,13 +213,30 @@ class ZooKeeperStore(Store):
 
     def _connect(self, timeout_seconds: float) -> KazooClient:
         hosts = ",".join([self._hosts] * _TIMES_NAMED)
-        client = KazooClient(hosts, timeout=timeout_seconds, connection_retry=dict(_RETRY))
+        client = KazooClient(
+            hosts, timeout=timeout_seconds, connection_retry=dict(_RETRY), **self._options.arguments()
+        )
         try:
             client.start(timeout=self._response_seconds)
         except BaseException:
             _close_client(client)
             raise
         return client
+
+    def _check_root(self) -> None:
+        """Create the root for our user alone; raise if it is there and open to everybody."""
+        if not self._options.authenticates:
+            return
+        self._get_result(self._client.ensure_path_async(self._root))
+        permissions, _ = self._read("get_acls", self._root)
+        if any(one.id.scheme == "world" for one in permissions):
+            raise UserError(
+                "STORE_OPEN",
+                f"everybody can use the coordination store {self.describe()}, although this client authenticates",
+                detail=f"The node {self._root} was created without authentication.",
+                hint=f"In ZooKeeper's zkCli.sh: addauth, then setAcl -R {self._root} auth::cdrwa. Or name another "
+                "root.",
+            )
 
     def _get_result(self, result: Any, seconds: float | None = None) -> Any:
         return result.get(timeout=self._response_seconds if seconds is None else seconds)
@@ -222,6 +256,14 @@ class ZooKeeperStore(Store):
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
+        except (NoAuthError, AuthFailedError) as failure:
+            raise ExternalError(
+                "STORE_REFUSED",
+                f"the coordination store {self.describe()} refuses this client",
+                detail=f"{type(failure).__name__}: {failure}.",
+                hint=f"Check user and password in the file that {VARIABLE} names; all engines and coordinators of the "
+                "store need the same ones.",
+            ) from failure
         except (KazooException, KazooTimeoutError) as failure:
             raise store_unavailable(self.describe(), failure) from failure
 

@@ -24,6 +24,8 @@ from penstock.catalogue.code_requests import read_request
 from penstock.engine.line_server import LineServer
 from penstock.epoch.message import error_to_json
 from penstock.errors import InternalError, PenstockError
+from penstock.state.durable import make_private
+from penstock.state.private import find_others
 
 if TYPE_CHECKING:
     from penstock.catalogue.program import Program
@@ -112,11 +114,12 @@ def socket_of(state: Path, kind: str = "") -> str:
     """The socket of the engine on a state directory, for jobs or another kind of request. It is not in that directory:
     names of sockets must be short."""
     folder = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if os.stat(folder).st_uid != os.getuid():
+    make_private(Path(folder), durable=False)
+    if why := find_others(Path(folder)):
         raise InternalError(
             "SOCKET_FOLDER_TAKEN",
-            f"{folder} belongs to somebody else",
+            f"{folder} is open to somebody else",
+            detail=f"{why}.",
             hint="Set TMPDIR to a directory of your own.",
         )
     name = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:24]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.scaling.cost import Costs
 from penstock.scaling.record import Record
+from penstock.state.durable import open_private
 
 DECISIONS, COSTS = "elastic.jsonl", "elastic-costs.json"
 
@@ -44,7 +45,8 @@ class ScalingHistory:
         if self._written.get(file, "") != text:
             self._written[file] = text
             temporary = file.with_suffix(".new")
-            temporary.write_text(text)
+            with open(temporary, "w", opener=open_private) as opened:
+                opened.write(text)
             temporary.replace(file)
 
 

@@ -15,6 +15,8 @@ from penstock.epoch.task import StateLocation
 from penstock.settings import Settings, in_memory, on_one_host
 from penstock.state.cache import HostCache, default_cache_root
 from penstock.state.directory import StateDirectory
+from penstock.state.durable import make_private
+from penstock.state.private import check_private
 
 
 def prepare_state_location(role: EngineRole, settings: Settings, master: str) -> StateLocation:
@@ -29,6 +31,9 @@ def prepare_state_location(role: EngineRole, settings: Settings, master: str) ->
         owner=role.cache_owner,
         in_memory=in_memory(settings),
     )
+    for directory in _directories(location):
+        make_private(directory, durable=False)
+        check_private(directory)
     if location.memory is not None:
         # the same after every loss, whether the host survived it or not
         shutil.rmtree(location.memory, ignore_errors=True)

@@ -20,7 +20,7 @@ from penstock.state.directory import StateDirectory
 from penstock.state.durable import copy_whole
 from penstock.state.generation import state_gone_error
 from penstock.state.manifest import Manifest
-from penstock.state.run_file import unwritable_error
+from penstock.state.run_file import damaged_run_error, unwritable_error
 
 #: durable manifests that `CheckpointGrowth` looks at: large merges are rare, and part of the mean
 _MEASURED = 64
@@ -74,6 +74,9 @@ class Checkpoints:
                 raise state_gone_error(self._state.path)
             new = sorted(manifest.runs() - self._durable.runs())
             copied = [run for run in new if (self._memory / run).exists()]
+            for run in set(new).difference(copied):
+                if not (self._state.runs / run).exists():  # the others were written there, and synced
+                    raise damaged_run_error(self._memory / run, "it is gone from the memory of this host")
             in_memory = [self._memory / run for run in copied]
             try:
                 pairs = zip(in_memory, (self._state.runs / run for run in copied), strict=True)

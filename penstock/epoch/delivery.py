@@ -19,7 +19,7 @@ import polars as pl
 from penstock.epoch.recovery import RecoveryActions
 from penstock.errors import ExternalError
 from penstock.query.physical import Plan
-from penstock.sinks.files import JsonLines
+from penstock.sinks.files import JsonLines, PrivateJsonLines
 from penstock.state.manifest import Manifest
 
 #: how often an epoch is delivered again under another generation, when the leader has changed meanwhile
@@ -153,7 +153,7 @@ class Delivery:
     def _side_sink(self, stream: str, why: str) -> JsonLines:
         """The files of a stream's dead letters (`why` is `dead`), late events (`late`) or skipped spans (`leaped`)."""
         if (stream, why) not in self._side_sinks:
-            sink = JsonLines(self._side_output / why / stream)
+            sink = PrivateJsonLines(self._side_output / why / stream)
             sink.open(f"{why}-{stream}", {})
             self._side_sinks[stream, why] = sink
         return self._side_sinks[stream, why]

@@ -18,6 +18,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
@@ -26,6 +27,7 @@ import pyarrow as pa
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.query.steps import EdgeTarget
 from penstock.state.collection import Changes
+from penstock.state.durable import make_private
 from penstock.state.ipc import as_table, from_file, from_stream, stream_bytes, write_file
 from penstock.state.run import RunEntry
 
@@ -60,7 +62,7 @@ class Message(ABC):
             return self._header(None)
         if spill_directory is None or frame.estimated_size() < SPILL_BYTES:
             return b"".join((self._header(None), stream_bytes(frame)))
-        os.makedirs(spill_directory, mode=0o700, exist_ok=True)
+        make_private(Path(spill_directory), durable=False)
         path = os.path.join(spill_directory, f"{uuid.uuid4().hex}.arrow")
         write_file(as_table(frame), path)
         return self._header(path)

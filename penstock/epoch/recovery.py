@@ -35,6 +35,7 @@ from penstock.epoch.report import EpochReport
 from penstock.ha.schemes import SEMANTICS, Semantics, SemanticsFacts
 from penstock.query.physical import OutputPlan, Plan
 from penstock.state.directory import StateDirectory
+from penstock.state.durable import open_private
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
 
@@ -242,7 +243,7 @@ class RecoveryOutcome:
             line["jobs"] = jobs
         logged_jobs = dict(list(jobs.items())[:_LOGGED_JOBS])
         _LOG.info("recovered", extra={"facts": {**line, "jobs": logged_jobs}})
-        with open(state.path / RECOVERY_LOG, "a", encoding="utf-8") as file:
+        with open(state.path / RECOVERY_LOG, "a", encoding="utf-8", opener=open_private) as file:
             file.write(json.dumps(line) + "\n")
 
 

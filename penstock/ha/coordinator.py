@@ -28,6 +28,7 @@ from penstock.errors import ExternalError
 from penstock.ha.needs import find_needs, find_returning, is_taking_over, next_secondary_time
 from penstock.ha.unit import NODE, Kind, Unit, UnitEngine, UnitRecord
 from penstock.ha.unit_controller import UnitController
+from penstock.state.durable import make_private, open_private
 
 #: how often it checks the unit
 LOOK_SECONDS = 0.2
@@ -58,8 +59,8 @@ def start_engine(unit: Unit, name: str, kind: Kind, node: str = "") -> subproces
     the engine. `node`: the name of the node that it reports."""
     command = [sys.executable, "-m", "penstock.cli.engine_process"]
     log = unit.log(name)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "ab") as out:
+    make_private(log.parent)
+    with open(log, "ab", opener=open_private) as out:
         return subprocess.Popen(
             [*command, "--state", str(unit.root), "--name", name, "--kind", kind],
             stdin=subprocess.DEVNULL,

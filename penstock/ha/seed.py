@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError
 from penstock.state.directory import StateDirectory
-from penstock.state.durable import sync_directory, write_whole
+from penstock.state.durable import create_private, make_private, sync_files, write_whole
 from penstock.state.run_file import read_run, unwritable_error
 
 _ATTEMPTS = 50
@@ -73,12 +73,11 @@ def _copy(target: Path, leader: StateDirectory) -> int:
     epochs = leader.manifests.epochs()
     if epochs:
         manifest, record = leader.manifests.read(epochs[-1]), leader.records.read(epochs[-1])
-        for run in manifest.runs():
-            place = target / "runs" / run
-            place.parent.mkdir(parents=True, exist_ok=True)
+        places = [target / "runs" / run for run in sorted(manifest.runs())]
+        for run, place in zip(sorted(manifest.runs()), places, strict=True):
+            make_private(place.parent)
             _link(leader.runs / run, place)
-        for folder in (target / "runs").glob("*"):
-            sync_directory(folder)
+        sync_files(places)  # a copy is not on disk yet, and a name never is
         copied = replace(manifest, generation=0)  # the leader's generations do not count in this directory
         if record is not None:
             write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", record.to_bytes())
@@ -93,4 +92,5 @@ def _link(source: Path, target: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError:  # another file system, or one without links
+        create_private(target)
         shutil.copyfile(source, target)

@@ -41,6 +41,7 @@ from penstock.replica.standby import Standby
 from penstock.settings import INLINE, Settings
 from penstock.spark.session import SparkSession, session, warm_up
 from penstock.state.directory import StateDirectory
+from penstock.state.durable import make_private
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
@@ -101,7 +102,7 @@ class Replica:
             return
         self._print("starting Spark")
         log = self._unit.log(f"{self._name}-spark")
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_private(log.parent)
         self._spark = session(self._settings, log)
         if (
             self._unit.primary(self._name) is None

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, FastAPI, Query, Request
@@ -17,6 +18,7 @@ from fastapi.responses import JSONResponse, Response
 import penstock
 from penstock.catalogue.code import bundle_source
 from penstock.catalogue.code_requests import CreateOrAlterFrom
+from penstock.catalogue.coordinators import Coordinators
 from penstock.errors import UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
@@ -27,6 +29,7 @@ from penstock.server.forwarding import REQUEST, Forwarding
 from penstock.server.host import Host
 from penstock.server.limits import Limits
 from penstock.server.middleware import Gate
+from penstock.server.peer_requests import PeerRequests
 from penstock.server.problems import add_error_handlers, content_type, decode_text, wrong_content_type
 from penstock.server.render_sql import (
     place_in_query,
@@ -100,6 +103,13 @@ class Service:
         add_diagnostic_pages(self.api, self.host, self.recent_lines)
         self.forwarding = Forwarding(self.api)
         self.gate = Gate(self.forwarding, self.limits, token, self._cached_result)
+
+    def share_jobs(
+        self, coordinators: Coordinators, peer_requests: PeerRequests, certificate: Path | None = None
+    ) -> None:
+        """Forward requests about jobs of other coordinators, and accept theirs; `certificate`: one to trust."""
+        self.gate.peer_requests = peer_requests
+        self.forwarding.share_jobs(coordinators, peer_requests, certificate)
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:

@@ -1,12 +1,14 @@
 """Forwards requests about a job to the coordinator that manages it, and makes commands idempotent on their way.
 
 It stands between the gate and the API. Requests that are about no job of another coordinator, and those that another
-coordinator has forwarded, go to the API of this process.
+coordinator has forwarded, go to the API of this process. A forwarded request is signed by this coordinator and carries
+neither the token nor the cookies of its user (`peer_requests`).
 
-Guarantees: a forwarded command has an idempotency key, so it is executed once, however often it is sent. If the manager
-of the job does not respond, the command goes to whichever coordinator manages the job next; after
-`MAX_FORWARD_SECONDS` this process executes it. Any coordinator can: the command log orders commands. If the manager
-does not respond to a read, this process responds at once.
+Guarantees: requests are forwarded only to addresses, and responses relayed only from processes, that have the key of
+the state directory. A forwarded command has an idempotency key, so it is executed once, however often it is sent. If
+the manager of the job does not respond, the command goes to whichever coordinator manages the job next; after
+`MAX_FORWARD_SECONDS` this process executes it, and at once if the manager cannot be verified. Any coordinator can: the
+command log orders commands. If the manager does not respond to a read, this process responds at once.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterable
 from contextvars import ContextVar
+from pathlib import Path
 
 import httpx
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.master_placement import subject_of
+from penstock.server.middleware import SIGNED, USER, target_of
+from penstock.server.peer_requests import SIGNATURE, PeerRequests, SignedRequest
 from penstock.server.structured_log import log
 from penstock.sql.parse import parse
 
@@ -32,15 +36,18 @@ REQUEST: ContextVar[str | None] = ContextVar("penstock_request", default=None)
 MAX_FORWARD_SECONDS = 15.0
 _RESPONSE_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
-_KEY, _FORWARDED, _BY = b"idempotency-key", b"penstock-forwarded", b"penstock-coordinator"
-_FORWARDED_HEADERS = (b"authorization", b"accept", b"content-type")
+_KEY, _BY = b"idempotency-key", b"penstock-coordinator"
+_FORWARDED_HEADERS = (b"accept", b"content-type")
+_RELAYED_HEADERS = (b"content-type", b"penstock-epoch", _BY)
 _COMMANDS = ("pause", "resume", "flush", "empty")
 _JOB = re.compile(r"/jobs/([^/]+)(?:/([a-z]+))?")
 _STREAM = re.compile(r"/streams/([^/]+)")
 #: the other coordinator cannot respond now: a later one may
 _UNAVAILABLE = frozenset({502, 503, 504})
-#: the other coordinator refuses this one
-_REFUSED = frozenset({401, 403, 429})
+
+
+class _NotVerified(Exception):
+    """The other process does not sign its response: it refuses this one, or it is no coordinator."""
 
 
 class Forwarding:
@@ -50,8 +57,16 @@ class Forwarding:
         self._app = app
         #: the coordinators that share the jobs; None if this process manages all of them
         self.coordinators: Coordinators | None = None
-        self.ca_file: str | None = None
+        self._peer_requests: PeerRequests | None = None
+        self._certificate: Path | None = None
         self._client: httpx.AsyncClient | None = None
+
+    def share_jobs(
+        self, coordinators: Coordinators, peer_requests: PeerRequests, certificate: Path | None = None
+    ) -> None:
+        """Forward requests about jobs of other coordinators from now on; `certificate`: one to trust."""
+        self._peer_requests, self._certificate = peer_requests, certificate
+        self.coordinators = coordinators
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,8 +80,11 @@ class Forwarding:
         if coordinators is None:
             await self._app(scope, receive, send)
             return
-        send = _sign_responses(send, coordinators.me.name)
-        subject = None if _FORWARDED in headers else _subject_of_path(scope["method"], scope["path"])
+        send = _name_coordinator(send, coordinators.me.name)
+        if (signed := scope.get(SIGNED)) is not None:
+            await self._respond_to_peer(signed, scope, receive, send)
+            return
+        subject = _subject_of_path(scope["method"], scope["path"])
         if subject is None:
             await self._app(scope, receive, send)
             return
@@ -97,11 +115,14 @@ class Forwarding:
         while (manager := coordinators.manager_of(name)).name != coordinators.me.name:
             if not is_read and REQUEST.get() is None:
                 REQUEST.set(uuid.uuid4().hex)
-            response = await self._send_to(manager, scope, headers, body)
-            status = None if response is None else response.status_code
-            if response is not None and status not in _UNAVAILABLE | _REFUSED:
+            is_verified = True
+            try:
+                response = await self._send_to(manager, scope, headers, body)
+            except _NotVerified:
+                response, is_verified = None, False
+            if response is not None and response.status_code not in _UNAVAILABLE:
                 return response
-            if is_read or status in _REFUSED or time.monotonic() > until:
+            if is_read or not is_verified or time.monotonic() > until:
                 log("coordinator does not respond", 30, job=name, coordinator=manager.name)
                 return None
             await asyncio.sleep(_RETRY_SECONDS)
@@ -113,21 +134,58 @@ class Forwarding:
         """Send a request to another coordinator; None if it does not respond."""
         if self._client is None:
             verify = httpx.create_ssl_context()
-            if self.ca_file is not None:
-                verify.load_verify_locations(self.ca_file)
+            if self._certificate is not None:
+                verify.load_verify_locations(self._certificate)
             timeout = httpx.Timeout(_RESPONSE_SECONDS, connect=1.0)
             self._client = httpx.AsyncClient(verify=verify, timeout=timeout, trust_env=False)
-        forwarded = [(key, value) for key, value in headers.items() if key in _FORWARDED_HEADERS]
-        forwarded.append((_FORWARDED, b"1"))
-        if (request := REQUEST.get()) is not None:
-            forwarded.append((_KEY, request.encode("latin-1")))
-        query = scope["query_string"].decode("latin-1")
-        path = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
-        url = f"{manager.url}{path}{query and '?'}{query}"
+        assert self._peer_requests is not None
+        forwarded = {key: value for key, value in headers.items() if key in _FORWARDED_HEADERS}
+        forwarded.setdefault(b"accept", b"*/*")  # what httpx would add
+        if (key := REQUEST.get()) is not None:
+            forwarded[_KEY] = key.encode("latin-1")
+        request = self._client.build_request(
+            scope["method"], f"{manager.url}{target_of(scope)}", headers=list(forwarded.items()), content=body
+        )
+        signed = self._peer_requests.sign_request(
+            request.method, request.url.raw_path, forwarded.items(), body, manager.name, scope.get(USER)
+        )
+        request.headers.update(httpx.Headers(list(signed.items())))
         try:
-            return await self._client.request(scope["method"], url, headers=forwarded, content=body)
+            response = await self._client.send(request)
         except httpx.HTTPError:
             return None
+        raw = [(name.lower(), value) for name, value in response.headers.raw]
+        signature = response.headers.get(SIGNATURE.decode(), "")
+        if not self._peer_requests.verifies_response(
+            signature, signed[SIGNATURE].decode(), response.status_code, raw, response.content
+        ):
+            raise _NotVerified
+        return response
+
+    async def _respond_to_peer(
+        self, signed: SignedRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Have the API respond to a request of another coordinator, and sign the whole response."""
+        start: Message = {}
+        body = b""
+
+        async def send_whole(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body += message.get("body", b"")
+            if message.get("more_body", False):
+                return
+            assert self._peer_requests is not None
+            headers = [(name.lower(), value) for name, value in start["headers"]]
+            signature = self._peer_requests.sign_response(signed.signature, start["status"], headers, body)
+            await send({**start, "headers": [*headers, (SIGNATURE, signature.encode())]})
+            await send({"type": "http.response.body", "body": body})
+
+        # the signature covers the coordinator's name
+        assert self.coordinators is not None
+        await self._app(scope, receive, _name_coordinator(send_whole, self.coordinators.me.name))
 
 
 def _subject_of_path(method: str, path: str) -> str | None:
@@ -188,21 +246,20 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _sign_responses(send: Send, name: str) -> Send:
+def _name_coordinator(send: Send, name: str) -> Send:
     """Add the coordinator's name to responses that do not have one."""
 
-    async def send_signed(message: Message) -> None:
+    async def send_named(message: Message) -> None:
         if message["type"] == "http.response.start" and _BY not in dict(message["headers"]):
             message = {**message, "headers": [*message["headers"], (_BY, name.encode())]}
         await send(message)
 
-    return send_signed
+    return send_named
 
 
 async def _relay(response: httpx.Response, send: Send) -> None:
     """Send the response of another coordinator."""
-    relayed: Iterable[bytes] = (b"content-type", b"penstock-epoch", b"www-authenticate", _BY)
-    headers = [(key.lower(), value) for key, value in response.headers.raw if key.lower() in relayed]
+    headers = [(key.lower(), value) for key, value in response.headers.raw if key.lower() in _RELAYED_HEADERS]
     headers.append((b"content-length", str(len(response.content)).encode()))
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": response.content})

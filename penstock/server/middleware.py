@@ -1,10 +1,11 @@
-"""Checks every request before the API sees it: token, rate, size of the body; and logs each with its status.
+"""Checks every request before the API sees it: token or signature of a coordinator, rate, size of the body; logs each.
 
 Guarantees: a body is counted while it arrives and never held beyond its limit.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError, UserError
 from penstock.server.limits import Limits, RateLimiter
+from penstock.server.peer_requests import FORWARDED, PeerRequests, SignedRequest, not_verified
 from penstock.server.security import Token, check_local_request, check_origin
 from penstock.server.structured_log import log
 from penstock.server.wire import ARROW, PROBLEM, problem, status_of
@@ -30,6 +32,8 @@ COOKIE = "penstock"
 _OPEN = frozenset({"/", "/health", "/favicon.ico", LOGIN})
 #: the status in the log of a request whose client disconnected before the response, and the key in its scope
 _CLIENT_GONE_STATUS, CLIENT_GONE = 499, "penstock.client_gone"
+#: the keys in the scope of a request: that another coordinator signed it, and the name of its user if it has one
+SIGNED, USER = "penstock.signed", "penstock.user"
 
 
 class Refusal(Exception):
@@ -54,6 +58,8 @@ class Gate:
         #: a job's latest result as JSON if it is cached: half the cost of such a request is routing
         self._cached_result = cached_result
         self._rates = RateLimiter(limits.requests_per_second, limits.request_burst)
+        #: verifies requests of other coordinators, if they share the jobs
+        self.peer_requests: PeerRequests | None = None
         #: responses so far, by status
         self.responses: Counter[int] = Counter()
         #: open pages of the dashboard
@@ -90,7 +96,7 @@ class Gate:
             if (result := self._find_cached_result(scope)) is not None:
                 await _send_json(result, send_watched)
                 return
-            await self._app(scope, self._limit_body(receive_watched), send_watched)
+            await self._app(scope, self._check_body(scope, receive_watched), send_watched)
         except Refusal as refusal:
             if status:  # the response has started; no other can be sent
                 raise
@@ -154,7 +160,8 @@ class Gate:
                 check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
             raise Refusal(error) from error
-        token = None if scope["path"] in _OPEN else self._token
+        signed = self._verify_peer(scope)
+        token = None if scope["path"] in _OPEN or signed else self._token
         header = headers.get(b"authorization")
         if token is not None and not token.matches(header) and not self._has_pass(scope):
             refused = UserError(
@@ -166,6 +173,20 @@ class Gate:
         length = headers.get(b"content-length", "0")
         if not length.isdigit() or int(length) > self._limits.body_bytes:
             raise Refusal(self._too_large())
+
+    def _verify_peer(self, scope: Scope) -> bool:
+        """Whether another coordinator has forwarded the request. Raises if it only claims to be forwarded."""
+        if scope["type"] != "http" or not any(name == FORWARDED for name, _ in scope["headers"]):
+            return False
+        try:
+            if self.peer_requests is None:
+                raise not_verified("this process shares its jobs with no coordinator")
+            target = target_of(scope).encode("latin-1")
+            signed = self.peer_requests.verify_request(scope["method"], target, scope["headers"])
+        except UserError as error:
+            raise Refusal(error) from error
+        scope[SIGNED], scope[USER] = signed, signed.envelope.user
+        return True
 
     def _has_pass(self, scope: Scope) -> bool:
         """Whether a browser that logged in requests a page; its pass is valid for nothing else."""
@@ -183,19 +204,26 @@ class Gate:
                 raise Refusal(error) from error
         return self._token.accepts_pass(cookie.value, time.time())
 
-    def _limit_body(self, receive: Receive) -> Receive:
-        """Receive a body up to the limit, also one that comes without its length."""
-        size = 0
+    def _check_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Receive a body up to the limit, also one that comes without its length; of a signed request only the body
+        that was signed."""
+        size, digest = 0, hashlib.sha256()
+        signed: SignedRequest | None = scope.get(SIGNED)
 
-        async def receive_limited() -> Message:
+        async def receive_checked() -> Message:
             nonlocal size
             message = await receive()
-            size += len(message.get("body", b""))
+            body = message.get("body", b"")
+            size += len(body)
             if size > self._limits.body_bytes:
                 raise Refusal(self._too_large())
+            if signed is not None and message["type"] == "http.request":
+                digest.update(body)
+                if not message.get("more_body", False) and digest.hexdigest() != signed.envelope.body_digest:
+                    raise Refusal(not_verified("it has another body than was signed"))
             return message
 
-        return receive_limited
+        return receive_checked
 
     def _too_large(self) -> UserError:
         return UserError(
@@ -216,6 +244,13 @@ def client_of(scope: Scope) -> str:
     """The address a request comes from."""
     client = scope.get("client")
     return str(client[0]) if client else "unknown"
+
+
+def target_of(scope: Scope) -> str:
+    """The path and the query of a request, as they came."""
+    path = scope.get("raw_path") or scope["path"].encode()
+    query = scope["query_string"]
+    return str((path + (b"?" + query if query else b"")).decode("latin-1"))
 
 
 def _headers(scope: Scope) -> dict[bytes, str]:

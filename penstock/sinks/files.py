@@ -27,7 +27,7 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import reorder_columns, to_portable
-from penstock.state.durable import sync_directory
+from penstock.state.durable import make_private, open_private, sync_directory
 from penstock.state.generation import FencedDirectory
 
 _OWNER = ".penstock-job"
@@ -38,6 +38,8 @@ class EpochFiles(Sink):
     """The common part of the file sinks; a format adds its suffix, `_encode` and `read`."""
 
     suffix: str
+    #: whether only the user of this process can read the files
+    _private = False
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
@@ -49,6 +51,8 @@ class EpochFiles(Sink):
         self._columns = list(schema)
         self._fenced_directory = FencedDirectory(self.directory / ".generations")
         with _translate_errors(self.directory):
+            if self._private:
+                make_private(self.directory)
             self.directory.mkdir(parents=True, exist_ok=True)
             self._claim(job)
             for staged in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
@@ -79,7 +83,7 @@ class EpochFiles(Sink):
         staging = self._fenced_directory.staging
         staged = self.directory / f".{target.name}.tmp" if staging is None else staging / mine
         try:
-            with staged.open("wb") as file:
+            with open(staged, "wb", opener=open_private if self._private else None) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -156,6 +160,12 @@ class JsonLines(EpochFiles):
 
     def _encode(self, rows: pl.DataFrame) -> bytes:
         return to_portable(rows).write_ndjson().encode()
+
+
+class PrivateJsonLines(JsonLines):
+    """The same for what an engine writes for its own user."""
+
+    _private = True
 
 
 class Parquet(EpochFiles):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import ExternalError, UserError
+from penstock.state.durable import make_private
 
 OLDEST = 17
 _PROBE_SECONDS = 30
@@ -129,7 +130,7 @@ def _wrapped(runtime: Path, cache: Path) -> Path:
     try:
         if program.is_file() and program.read_text() == text and os.access(program, os.X_OK):
             return home
-        program.parent.mkdir(parents=True, exist_ok=True)
+        make_private(program.parent)
         handle, temporary = tempfile.mkstemp(dir=program.parent, prefix=".java-")
         with os.fdopen(handle, "w") as file:
             file.write(text)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +24,11 @@ from pyspark.sql import SparkSession as SparkSession
 
 from penstock.errors import ExternalError
 from penstock.settings import Settings, cores_of, on_one_host
+from penstock.spark.cluster_secret import find_secret
 from penstock.spark.exchange import exchange
 from penstock.spark.executors import initial_settings, stop_dynamic_allocation
 from penstock.spark.java import java_home
+from penstock.state.durable import open_private
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 #: Spark gives each task a core, so a worker's Polars gets one thread. Workers use the same megabytes for chunk
@@ -40,6 +43,8 @@ WORKER_MEMORY = {
 #: the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
 
+#: the variable from which pyspark takes further arguments of the JVM that it starts
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 #: the directory that has the package
 _INSTALLED_IN = Path(__file__).parents[2]
 
@@ -52,11 +57,12 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in WORKER_MEMORY.items():
         os.environ.setdefault(name, value)
+    secret = None if "spark.authenticate" in settings.spark else find_secret(settings.master)
     builder = SparkSession.builder.master(settings.master).appName("penstock")
     for key, value in (_defaults(settings) | settings.spark).items():
         builder = builder.config(key, value)
     try:
-        with _standard_error_to(log), _ignoring_sigterm():
+        with _standard_error_to(log), _own_jvm(), _settings_from(secret):
             spark = builder.getOrCreate()
     except Exception as failure:
         raise ExternalError(
@@ -73,16 +79,17 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _ignoring_sigterm() -> Iterator[None]:
+def _own_jvm() -> Iterator[None]:
     """Have a JVM that is started meanwhile ignore SIGTERM, as pyspark already does with SIGINT: whoever ends a group of
     processes (`timeout`, a supervisor) ends us, and we need the JVM for the epoch under way. It ends with its standard
-    input, which is ours."""
+    input, which is ours. Its files, and those of its workers, are private."""
     start = java_gateway.Popen
 
     def started(command: Sequence[str], *, preexec_fn: Callable[[], None], **rest: Any) -> Any:
         def before() -> None:
             preexec_fn()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.umask(0o077)  # shuffle files and what workers write have rows in them
 
         return start(command, preexec_fn=before, **rest)
 
@@ -94,6 +101,24 @@ def _ignoring_sigterm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _settings_from(file: Path | None) -> Iterator[None]:
+    """Let a JVM that is started meanwhile read settings from a file. Those of the builder become arguments of its
+    process, which every user of the machine can read."""
+    if file is None:
+        yield
+        return
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    more = ["--load-spark-defaults", "--properties-file", shlex.quote(str(file)), before or "pyspark-shell"]
+    os.environ[_SUBMIT_ARGUMENTS] = " ".join(more)
+    try:
+        yield
+    finally:
+        os.environ.pop(_SUBMIT_ARGUMENTS)
+        if before is not None:
+            os.environ[_SUBMIT_ARGUMENTS] = before
+
+
+@contextlib.contextmanager
 def _standard_error_to(log: Path | None) -> Iterator[None]:
     """Let the standard error, for us and for the processes started meanwhile, be a file."""
     if log is None:
@@ -101,7 +126,7 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
         return
     sys.stderr.flush()
     ours = os.dup(2)
-    with open(log, "ab") as file:
+    with open(log, "ab", opener=open_private) as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
@@ -131,6 +156,8 @@ def _defaults(settings: Settings) -> dict[str, str]:
             "spark.driver.memory": "2g",
             "spark.driver.extraJavaOptions": _QUICK_JAVA,
         }
+    if settings.master.startswith("local[") or settings.master == "local":
+        chosen["spark.authenticate"] = "true"  # with a secret that Spark makes and tells nobody
     if not settings.master.startswith("local"):
         chosen |= _on_executors(settings) | initial_settings(settings)
     return chosen

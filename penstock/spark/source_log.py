@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ExternalError, UserError
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.textfile import boundary_near, last_boundary, next_boundary, pread
+from penstock.state.durable import make_private
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,7 +94,7 @@ class SparkSource(Log):
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """From now on this engine runs the side query; Spark may not be started yet."""
         try:
-            (self._directory / "batches").mkdir(parents=True, exist_ok=True)
+            make_private(self._directory / "batches")
         except OSError as error:
             raise ExternalError(
                 "LOG_UNWRITABLE", f"{self._directory} cannot hold a log", detail=f"{error.strerror}."

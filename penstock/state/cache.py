@@ -1,6 +1,7 @@
 """The host's cache of runs: uncompressed Arrow files in shared memory, which every worker of the host maps.
 
-Guarantees: `get` returns what was put under that name (run names are never reused), without a copy.
+Guarantees: `get` returns what was put under that name (run names are never reused), without a copy. A directory that
+another user could have prepared or can change is not used.
 Does not guarantee that anything stays: any run may be removed at any time.
 On failure, or without room, it caches nothing; it never fails an epoch.
 """
@@ -12,19 +13,25 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
+from penstock.state.durable import make_private, open_private
 from penstock.state.ipc import dense_table, from_table, read_table, write_file
+from penstock.state.private import find_others
+
+SHARED_MEMORY = Path("/dev/shm")
 
 
 def default_cache_root() -> Path:
-    """Shared memory if there is any, else the temporary directory."""
-    shared = Path("/dev/shm")
-    root = shared if os.access(shared, os.W_OK) else Path(os.environ.get("TMPDIR", "/tmp"))
-    return root / f"penstock-{os.getuid()}"
+    """A directory in shared memory if there is any and nobody else has taken the name, else in the temporary one."""
+    name, temporary = f"penstock-{os.getuid()}", Path(os.environ.get("TMPDIR", "/tmp"))
+    if os.access(SHARED_MEMORY, os.W_OK) and find_others(SHARED_MEMORY / name) is None:
+        return SHARED_MEMORY / name
+    return temporary / name
 
 
 #: the file with the id of the process whose engine uses a cache directory
@@ -81,9 +88,12 @@ class HostCache:
     def claim(self, pid: int | None = None) -> None:
         """Mark the directory as used by this process (or `pid`), and remove those of processes that have ended. Beside
         the directories of executors, spilled frames have no owner."""
+        if not self._is_private:
+            return
         with contextlib.suppress(OSError):
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.directory / _OWNER).write_text(str(os.getpid() if pid is None else pid))
+            make_private(self.directory, durable=False)
+            with open(self.directory / _OWNER, "w", opener=open_private) as file:
+                file.write(str(os.getpid() if pid is None else pid))
             executor = self.directory.name.startswith(_EXECUTOR)
             for other in self.directory.parent.glob(f"{_EXECUTOR}*" if executor else "*"):
                 if other.is_dir() and not _is_alive(other / _OWNER):
@@ -93,7 +103,7 @@ class HostCache:
         """Remove the directory when its owner, the process `pid`, has ended, however it ends: no other process may ever
         come to this host to do it. Starts a process that waits, once for each owner."""
         with contextlib.suppress(OSError):
-            (self.directory / f"{_CLEANER_MARK}{pid}").touch(exist_ok=False)
+            (self.directory / f"{_CLEANER_MARK}{pid}").touch(mode=0o600, exist_ok=False)
             subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _CLEANER, str(pid), str(self.directory)],
                 stdin=subprocess.DEVNULL,
@@ -106,11 +116,13 @@ class HostCache:
     def put(self, name: str, frame: pl.DataFrame | pa.Table) -> None:
         """Cache a frame, or the table that was made of it, under a run's name, if there is room."""
         path = self._path(name)
+        if not self._is_private:
+            return
         with contextlib.suppress(OSError, pa.ArrowException, pl.exceptions.PolarsError):
             table = dense_table(frame) if isinstance(frame, pl.DataFrame) else frame
             if path.exists() or table.nbytes > self._room():
                 return
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(path.parent, durable=False)
             temporary = path.with_suffix(f".{os.getpid()}.tmp")
             try:
                 write_file(table, str(temporary))
@@ -125,6 +137,8 @@ class HostCache:
 
     def table(self, name: str) -> pa.Table | None:
         """The cached table of a run, mapped, or None. It takes no memory of this process."""
+        if not self._is_private:
+            return None
         try:
             with pa.memory_map(str(self._path(name))) as mapped:
                 return read_table(mapped)
@@ -133,7 +147,7 @@ class HostCache:
 
     def has(self, name: str) -> bool:
         """Whether a run is cached."""
-        return self._path(name).exists()
+        return self._is_private and self._path(name).exists()
 
     def for_executor(self, executor: str) -> HostCache:
         """The cache of an executor that has its own, below this one."""
@@ -158,12 +172,21 @@ class HostCache:
         """Remove the whole cache."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @cached_property
+    def _is_private(self) -> bool:
+        """Whether nobody else can change the directory. It is created first: then nobody else can create it."""
+        try:
+            make_private(self.directory, durable=False)
+            return find_others(self.directory) is None
+        except OSError:
+            return False
+
     def _path(self, name: str) -> Path:
         folder = self.directory / _PARTS if PART in name else self.directory
         return folder / f"{_file_name(name)}.arrow"
 
     def _room(self) -> int:
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.directory, durable=False)
         space = os.statvfs(self.directory)
         held = 0
         for folder in (self.directory, self.directory / _PARTS):

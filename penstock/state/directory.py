@@ -1,6 +1,7 @@
 """Open, check and lock a state directory: what an engine does before it runs a query on it.
 
     DIR/penstock.json     format, the query's fingerprint, what logs must remember, what was dropped
+    DIR/coordinators.key  a secret of its coordinators (see `coordination.shared_key`)
     DIR/engine.lock       held by the engine that writes
     DIR/generations/      of two engines that believe they may write, which one does (see `generation`)
     DIR/epochs/           epoch records (see `epoch_store`)
@@ -41,9 +42,11 @@ from penstock.state.continuity import (
     find_unreadable,
     first_difference,
 )
+from penstock.state.durable import make_private
 from penstock.state.epoch_record import Offset
 from penstock.state.epoch_store import ManifestStore, RecordStore
 from penstock.state.generation import FencedDirectory
+from penstock.state.private import check_writers
 from penstock.state.run import epoch_of
 from penstock.state.run_file import unwritable_error
 from penstock.state.shared_records import SharedRecords
@@ -112,7 +115,8 @@ class StateDirectory:
         try:
             if not (self.path / "engine.lock").exists():
                 self.read_facts()  # refuse a foreign directory before a lock file is left in it
-            self.path.mkdir(parents=True, exist_ok=True)
+            check_writers(self.path)
+            make_private(self.path)
             self._acquire_lock(must=generation is None)
             facts = self.read_facts()
             if not drops_state or (facts is not None and facts.format < FORMAT):
@@ -273,7 +277,7 @@ class StateDirectory:
             raise unwritable_error(path, failure) from failure
 
     def _acquire_lock(self, *, must: bool = True) -> None:
-        handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -343,6 +347,10 @@ class StateDirectory:
             return []
         kept = epochs[-keep:]
         needed = set().union(*(self.manifests.read(epoch).runs() for epoch in kept))
+        # first the manifests: none that a power loss may bring back names a run that is gone
+        for epoch in epochs[:-keep]:
+            self.manifests.remove(epoch)
+        self.manifests.sync()
         removed = []
         for run in self.list_runs():
             if run not in needed and epoch_of(run) <= kept[-1]:
@@ -351,8 +359,6 @@ class StateDirectory:
         for partial in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
             if epoch_of(partial.name[1:]) <= kept[-1]:
                 partial.unlink(missing_ok=True)
-        for epoch in epochs[:-keep]:
-            self.manifests.remove(epoch)
         self.records.remove_before(kept[0])
         return removed
 

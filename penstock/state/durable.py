@@ -1,7 +1,8 @@
 """Write files that appear whole or not at all, and survive a power loss.
 
 Guarantees: a reader sees the old content or the new one, never a part; when the call returns, the content
-and its name are on disk, unless it says otherwise.
+and its name are on disk, unless it says otherwise. What is created has mode 0700 or 0600 at every moment, whatever the
+umask.
 On failure: `FileNotFoundError` where the `staging` directory is gone (see `generation`).
 """
 
@@ -17,6 +18,8 @@ from typing import IO, Any
 Buffer = Any
 #: files that are written in parallel
 _PARALLEL = 4
+#: directories whose own names this process has synced: another may have created them and died before it could
+_synced_names: set[Path] = set()
 
 
 def write_whole(path: Path, *content: Buffer, staging: Path | None = None) -> None:
@@ -36,9 +39,10 @@ def write_filled(path: Path, fill: Callable[[IO[bytes]], None], *, synced: bool 
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Bring files and their names to disk, several at a time; skip those that are gone by now."""
+    """Bring files, their names and those of their directories to disk, several at a time; skip what is gone by now."""
     paths = list(paths)
     folders = {path.parent for path in paths}
+    folders |= {folder.parent for folder in folders if folder not in _synced_names}
     if not paths:
         return
     from concurrent.futures import ThreadPoolExecutor  # here for the reason given in `copy_whole`
@@ -48,6 +52,7 @@ def sync_files(paths: Iterable[Path]) -> None:
             pass
         for _ in threads.map(sync_directory, folders):
             pass
+    _synced_names.update(path.parent for path in paths)
 
 
 def _sync_file(path: Path) -> None:
@@ -110,12 +115,12 @@ def _stage(
     path: Path, fill: Callable[[IO[bytes]], None], staging: Path | None = None, *, synced: bool = True
 ) -> Path:
     if staging is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent, durable=synced)
     temporary = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=open_private) as file:
             if staging is not None:  # only now: where the staging directory is gone, create nothing
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_private(path.parent, durable=synced)
             fill(file)
             file.flush()
             if synced:
@@ -124,6 +129,35 @@ def _stage(
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def make_private(directory: Path, *, durable: bool = True) -> None:
+    """Create a directory and what is missing above it. If not `durable`, it may be gone after a power loss."""
+    missing, above = [], directory
+    while not above.is_dir():
+        missing.append(above)
+        above = above.parent
+    for one in reversed(missing):
+        try:
+            os.mkdir(one, 0o700)
+        except FileExistsError:
+            if not one.is_dir():
+                raise
+        _synced_names.discard(one)
+    if durable and directory not in _synced_names:
+        for one in missing or [directory]:
+            sync_directory(one.parent)
+        _synced_names.update(missing or [directory])
+
+
+def open_private(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file, which is private if this creates it: an `opener` of `open`."""
+    return os.open(path, flags, 0o600)
+
+
+def create_private(path: str | os.PathLike[str]) -> None:
+    """Create an empty file for a library that opens files itself."""
+    os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC))
 
 
 def sync_directory(path: Path) -> None:

@@ -192,11 +192,15 @@ class ManifestStore:
         for later in reversed(self.epochs()):
             if later > epoch:
                 self._path(later).unlink()
-        sync_directory(self._folder)
+        self.sync()
 
     def remove(self, epoch: int) -> None:
-        """Remove the manifest of an epoch, if it is there."""
+        """Remove the manifest of an epoch, if it is there. `sync` makes that durable."""
         self._path(epoch).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Make durable which manifests there are."""
+        sync_directory(self._folder)
 
     def _translate(self, manifest: Manifest) -> Manifest:
         if manifest.format == 1 and self.former_ids is not None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from penstock.errors import ExternalError
-from penstock.state.durable import Buffer, sync_directory, write_once, write_whole
+from penstock.state.durable import Buffer, make_private, sync_directory, write_once, write_whole
 
 Result = TypeVar("Result")
 #: prefix of a staging directory that is being removed
@@ -60,11 +60,11 @@ class FencedDirectory:
 
     def take_over(self, generation: int | None = None, *, reentrant: bool = False) -> int:
         """Write as this generation from now on, or as the next; `reentrant`: this engine may do so already."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         while True:
             mine = self.newest_generation() + 1 if generation is None else generation
             try:
-                (self.folder / f"{mine:012d}").mkdir()
+                (self.folder / f"{mine:012d}").mkdir(mode=0o700)
             except FileExistsError:
                 if generation is None:
                     continue

@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from penstock.state.durable import create_private
+
 _VIEWS, _DENSE = pl.CompatLevel.newest(), pl.CompatLevel.oldest()
 #: views are sent as they are while their buffers have at most this many times the bytes that the rows use
 _SLACK = 1.5
@@ -49,7 +51,8 @@ def write_compressed(table: pa.Table, out: Any, batch_rows: int) -> None:
 
 
 def write_file(table: pa.Table, path: str) -> None:
-    """Write a table to `path` as an Arrow file that can be mapped, without buffering it in memory."""
+    """Write a table to `path` as a private Arrow file that can be mapped, without buffering it in memory."""
+    create_private(path)
     with pa.OSFile(path, "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
         writer.write_table(table)
 

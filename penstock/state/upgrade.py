@@ -15,6 +15,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.state.durable import make_private
 from penstock.state.generation import FencedDirectory
 from penstock.state.shared_records import list_epochs
 from penstock.state.state_facts import FORMAT, StateFacts
@@ -27,7 +28,7 @@ def upgrade(
 ) -> StateFacts:
     """Back up the newest manifest and penstock.json, then write the new format and fingerprint to penstock.json."""
     backup = path / BACKUP
-    (backup / "manifests").mkdir(parents=True, exist_ok=True)
+    make_private(backup / "manifests")
     newest = [f"{epoch:012d}.json" for epoch in list_epochs(path / "manifests")[-1:]]
     for former in (backup / "manifests").glob("*.json"):
         if former.name not in newest:

@@ -1,5 +1,8 @@
 """Start a real ZooKeeper on the loopback interface for tests, from the Debian package `zookeeper`.
 
+With a PEM file of a certificate and its key it listens for TLS too, and requires a client's certificate that is signed
+by the same.
+
 Guarantees: after a stop or a kill it restarts with its data.
 """
 
@@ -10,12 +13,17 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.spark.java import java_home
 from penstock.testing.ports import free_port
 
 _JAR = Path(os.environ.get("PENSTOCK_ZOOKEEPER_JAR", "/usr/share/java/zookeeper.jar"))
+#: TLS needs more of netty than Debian's jar names
+_CLASS_PATH = os.pathsep.join(
+    str(_JAR.with_name(f"{name}.jar")) for name in (_JAR.stem, "netty-codec", "netty-resolver")
+)
 _START_SECONDS = 60.0
 _CONFIGURATION = """\
 dataDir={folder}/data
@@ -27,6 +35,15 @@ maxSessionTimeout=60000
 maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=srvr
+"""
+_TLS = """\
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+secureClientPort={port}
+secureClientPortAddress={address}
+ssl.keyStore.location={pem}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={pem}
+ssl.trustStore.type=PEM
 """
 
 
@@ -40,19 +57,34 @@ def why_not() -> str | None:
 class ZooKeeperServer:
     """A server in an empty folder, on the loopback address or another one of this machine. To be stopped at the end."""
 
-    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        address: str = "127.0.0.1",
+        *,
+        tls: Path | None = None,
+        settings: str = "",
+        java_options: Sequence[str] = (),
+    ) -> None:
         self._folder, self._address = folder, address
-        self._port = free_port(address)
+        self._port, self._tls_port = free_port(address), free_port(address)
+        self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "zoo.cfg").write_text(
-            _CONFIGURATION.format(folder=folder, port=self._port, address=address)
-        )
+        text = _CONFIGURATION.format(folder=folder, port=self._port, address=address) + settings
+        if tls is not None:
+            text += _TLS.format(port=self._tls_port, address=address, pem=tls)
+        (folder / "zoo.cfg").write_text(text)
 
     @property
     def hosts(self) -> str:
         """The server's `address:port`."""
         return f"{self._address}:{self._port}"
+
+    @property
+    def tls_hosts(self) -> str:
+        """The server's `address:port` for TLS."""
+        return f"{self._address}:{self._tls_port}"
 
     @property
     def pid(self) -> int:
@@ -67,7 +99,15 @@ class ZooKeeperServer:
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         with open(self._folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                [java, *options, "-cp", str(_JAR), main, str(self._folder / "zoo.cfg")],
+                [
+                    java,
+                    *options,
+                    *self._java_options,
+                    "-cp",
+                    _CLASS_PATH,
+                    main,
+                    str(self._folder / "zoo.cfg"),
+                ],
                 stdout=log,
                 stderr=log,
             )

@@ -114,8 +114,8 @@ def test_an_engine_that_ends_before_it_responds_is_reported(short: Path) -> None
 def test_a_socket_folder_of_another_user_is_not_used(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(short))
     socket_of(short)
-    mine = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # the folder of that user is ours
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)  # the folder belongs to another than this user
     with pytest.raises(InternalError, match="SOCKET_FOLDER_TAKEN"):
         socket_of(short)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,19 @@ import pytest
 
 from penstock.catalogue.coordinators import Coordinator
 from penstock.catalogue.program import Program
+from penstock.coordination.shared_key import SharedKey
 from penstock.server import forwarding
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
+from penstock.server.peer_requests import PeerRequests
 from penstock.server.security import Token
 from penstock.server.statement_guard import StatementGuard
 from tests.catalogue.kit import of_log
 from tests.server import kit
 
 TOKEN = "a token of some length"
+KEY = SharedKey(b"the secret of a state directory")
 
 
 @dataclass
@@ -54,7 +59,7 @@ def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tup
 
 def _share_jobs(service: Service, me: str, *managers: Coordinator) -> Fixed:
     fixed: Any = Fixed(Coordinator(me, ""), list(managers))
-    service.forwarding.coordinators = fixed
+    service.share_jobs(fixed, PeerRequests(KEY, me))
     return fixed  # type: ignore[no-any-return]
 
 
@@ -128,20 +133,61 @@ def test_a_manager_that_never_responds_does_not_stop_a_command(
         assert site.get("/jobs/pages")["life"] == "paused"
 
 
-def test_a_manager_with_another_token_does_not_stop_a_command(state: Path) -> None:
+def test_coordinators_need_no_token_of_each_other(state: Path) -> None:
     with (
         kit.site(state, token=TOKEN, events=30) as site,
-        other(site, state, token="another token of some length") as (_, there),
+        other(site, state, token="another token of some length") as (service, there),
     ):
-        _share_jobs(site.running.service, "here", Coordinator("there", there))
-        assert _by(site.http.post("/jobs/pages/pause")) == "here"
-
-
-def test_a_token_is_forwarded(state: Path) -> None:
-    with kit.site(state, token=TOKEN, events=30) as site, other(site, state, token=TOKEN) as (service, there):
         _share_jobs(site.running.service, "here", Coordinator("there", there))
         _share_jobs(service, "there", Coordinator("there", there))
         assert _by(site.http.post("/jobs/pages/pause")) == "there"
+        assert httpx.post(f"{there}/jobs/pages/resume").status_code == 401
+
+
+def test_a_coordinator_of_another_state_does_not_stop_a_command(state: Path) -> None:
+    with kit.site(state, token=TOKEN, events=30) as site, other(site, state) as (service, there):
+        _share_jobs(site.running.service, "here", Coordinator("there", there))
+        fixed: Any = Fixed(Coordinator("there", there), [Coordinator("there", there)])
+        service.share_jobs(fixed, PeerRequests(SharedKey(b"another secret"), "there"))
+        assert _by(site.http.post("/jobs/pages/pause")) == "here"
+
+
+def test_an_address_that_is_no_coordinators_gets_no_token_and_its_responses_are_not_relayed(
+    state: Path,
+) -> None:
+    heard: list[tuple[str, dict[str, str]]] = []
+
+    class Thief(BaseHTTPRequestHandler):
+        def respond(self) -> None:
+            heard.append((self.command, {name.lower(): value for name, value in self.headers.items()}))
+            body = b'{"answers": [{"says": "all is well"}]}'
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = respond
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with (
+        kit.site(state, token=TOKEN, events=30) as site,
+        ThreadingHTTPServer(("127.0.0.1", 0), Thief) as thief,
+    ):
+        threading.Thread(target=thief.serve_forever, daemon=True).start()
+        _share_jobs(
+            site.running.service, "here", Coordinator("thief", f"http://127.0.0.1:{thief.server_port}")
+        )
+        site.http.cookies.set("penstock", "a login pass")
+        assert _by(site.http.post("/sql", json={"sql": "PAUSE JOB pages"})) == "here"
+        assert _by(site.http.get("/jobs/pages/answer")) == "here"
+        thief.shutdown()
+    assert [method for method, _ in heard] == ["POST", "GET"]
+    for _, headers in heard:
+        assert not {"authorization", "cookie"} & headers.keys()
+        assert TOKEN not in str(headers)
 
 
 def test_a_request_that_is_sent_again_is_executed_once(state: Path) -> None:

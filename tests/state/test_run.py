@@ -156,7 +156,7 @@ def test_runs_written_together_are_synced_to_disk_together(
         assert read_run(tmp_path / first.name).height == 4
     assert synced == {
         *(str(tmp_path / entry.name) for entry in (first, second)),
-        *(str(tmp_path / folder) for folder in ("op.c", "op.d")),
+        *(str(tmp_path / folder) for folder in ("op.c", "op.d", "")),
     }
     synced.clear()
     alone = write_run(store, frame)
