@@ -16,8 +16,20 @@ _LEAST_TOKEN = 16
 
 def token_in(file: Path) -> str:
     """The token in a file that only its owner can read."""
+    text = read_private_text(file).strip()
+    if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
+        raise UserError(
+            "TOKEN_TOO_SHORT",
+            f"the token in {file} must have at least {_LEAST_TOKEN} letters and digits",
+            hint=f"Make one with: openssl rand -hex 24 > {file}.",
+        )
+    return text
+
+
+def read_private_text(file: Path) -> str:
+    """The text of a file that only its owner can read."""
     try:
-        text = file.read_text().strip()
+        text = file.read_text()
         mode = stat.S_IMODE(file.stat().st_mode)
     except (OSError, UnicodeDecodeError) as failure:
         raise ExternalError(
@@ -28,11 +40,5 @@ def token_in(file: Path) -> str:
             "TOKEN_FILE_OPEN",
             f"others can read the token file {file}",
             hint=f"Run chmod 600 {file}, and put a new token into it.",
-        )
-    if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
-        raise UserError(
-            "TOKEN_TOO_SHORT",
-            f"the token in {file} must have at least {_LEAST_TOKEN} letters and digits",
-            hint=f"Make one with: openssl rand -hex 24 > {file}.",
         )
     return text

@@ -111,6 +111,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_option("--token-file", metavar="FILE", help="file with the gateway's token")
     add_option(
+        "--new-producer",
+        action="store_true",
+        help="give the sources of a copied spool names of their own, and ship what was read since the copy was made",
+    )
+    add_option(
         "--metrics-file",
         metavar="FILE",
         help="write metrics for Prometheus to this file, every five seconds and at exit",
@@ -139,6 +144,9 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
         paths: list[Path | None] = [Path(os.path.abspath(path)) for path in dict.fromkeys(options.tail)]
         try:
             sources = [Source(settings, spool, path, stop) for path in paths or [None]]
+            if options.new_producer:
+                for source in sources:
+                    source.take_new_name()
         except OSError as error:
             raise _unwritable_error(spool, error) from None
         for source in sources:

@@ -11,19 +11,21 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.errors import ExternalError, PenstockError
+from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import Committer, FrameOutcome
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import Frame
-from penstock.ingest.intake import MOST_BYTES, Hello, Intake
+from penstock.ingest.intake import MOST_BYTES, Hello, Intake, SessionTaken
 from penstock.ingest.partition import SequenceGap
+from penstock.ingest.producers import Producers
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
+from penstock.ingest.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class GatewaySettings:
     """The settings of a gateway."""
 
     directory: Path
-    token: str = ""
+    tokens: Tokens = field(default_factory=Tokens)
     most_bytes: int = MOST_BYTES
     most_connections: int = 2048
     most_waiting_bytes: int = 64 << 20
@@ -41,6 +43,8 @@ class GatewaySettings:
     #: how long a hello, or the rest of a frame, may be on its way
     patience_seconds: float = 30.0
     prune_seconds: float = 30.0
+    #: how long a producer must have been silent before its spool may continue elsewhere
+    takeover_seconds: float = 30.0
     retention: Retention = field(default_factory=Retention)
 
 
@@ -56,18 +60,13 @@ class Gateway:
             gather_seconds=settings.gather_seconds,
         )
         self.connections: set[Connection] = set()
-        self._by_producer: dict[tuple[str, str], Connection] = {}
+        self.producers = Producers(settings.directory, settings.takeover_seconds)
         self.refused = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the bytes that wait to be written have reached their limit."""
         return self.committer.waiting_bytes >= self.settings.most_waiting_bytes
-
-    def check_token(self, token: str, hint: str = "Give --token-file with the same token.") -> None:
-        """Raise unless the token is the required one, or none is required."""
-        if self.settings.token and not hmac.compare_digest(token.encode(), self.settings.token.encode()):
-            raise UserError("BAD_TOKEN", "the token is not the gateway's", hint=hint)
 
     def collect_metrics(self) -> dict[str, object]:
         """Collect the counters."""
@@ -89,20 +88,11 @@ class Gateway:
             tasks.create_task(self._watch())
             tasks.create_task(self._prune())
 
-    def register(self, connection: Connection, hello: Hello) -> None:
-        """Make a connection the one of its producer; close an older one."""
-        key = (hello.stream, hello.producer)
-        before = self._by_producer.get(key)
-        self._by_producer[key] = connection
-        if before is not None and before is not connection:
-            before.refuse(ExternalError("TAKEN_OVER", "the producer has connected again"))
-
     def unregister(self, connection: Connection) -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
-        hello = connection.intake.hello
-        if hello and self._by_producer.get((hello.stream, hello.producer)) is connection:
-            del self._by_producer[hello.stream, hello.producer]
+        if hello := connection.intake.hello:
+            self.producers.disconnect((hello.stream, hello.producer), connection)
 
     def _acknowledge_all(self) -> None:
         for connection in list(self.connections):
@@ -122,6 +112,7 @@ class Gateway:
             for name, pruned in (await self.committer.prune(self.settings.retention)).items():
                 if pruned.segments:
                     log_event("pruned", stream=name, **asdict(pruned))
+            await self.producers.forget()
             await asyncio.sleep(self.settings.prune_seconds)
 
 
@@ -133,6 +124,9 @@ class Connection(asyncio.Protocol):
         self.intake = Intake(gateway.settings.most_bytes)
         self._transport: asyncio.Transport | None = None
         self._hello_task: asyncio.Task[None] | None = None
+        self._claim: Claim | None = None
+        #: the session that the agent is offered, and the one before it
+        self._offered = ("", "")
         self._ready = self._over = self._paused = self._writing_paused = False
         self._durable: int | None = None
         self.received_at = time.monotonic()
@@ -157,8 +151,13 @@ class Connection(asyncio.Protocol):
         try:
             for message in self.intake.feed(data):
                 if isinstance(message, Hello):
-                    self._gateway.check_token(message.token)
-                    self._hello_task = asyncio.ensure_future(self._answer_hello(message))
+                    token = self._gateway.settings.tokens.check(message.token)
+                    self._claim = Claim(
+                        message.producer, message.secret, token, message.sessions, message.place
+                    )
+                    self._hello_task = asyncio.ensure_future(self._answer_hello(message, self._claim))
+                elif isinstance(message, SessionTaken):
+                    self._hello_task = asyncio.ensure_future(self._bind(message.session))
                 elif not self._ready:
                     raise ExternalError("BAD_HELLO", "frames came before the hello was answered")
                 else:
@@ -173,15 +172,40 @@ class Connection(asyncio.Protocol):
         if self._gateway.is_full:
             self._pause()
 
-    async def _answer_hello(self, hello: Hello) -> None:
+    async def _answer_hello(self, hello: Hello, claim: Claim) -> None:
         try:
-            self._gateway.register(self, hello)
+            if hello.sessions is not None:
+                self._offered = await self._gateway.producers.offer_session(hello.stream, claim)
+            else:
+                await self._connect(hello, claim)
             position = await self._gateway.committer.position(hello.stream, hello.producer)
         except PenstockError as error:
             self.refuse(error)
             return
+        answer: dict[str, object] = {"next": position, "most_bytes": self._gateway.settings.most_bytes}
+        if hello.sessions is not None:
+            answer |= {"session": self._offered[0], "former": self._offered[1]}
+        self._send(answer)
+
+    async def _bind(self, session: str) -> None:
+        """Bind the name to the session that the agent has stored."""
+        hello, claim = self.intake.hello, self._claim
+        assert hello is not None
+        assert claim is not None
+        try:
+            if not session or session != self._offered[0]:
+                raise ExternalError("BAD_HELLO", "another session was offered")
+            await self._connect(hello, claim)
+        except PenstockError as error:
+            self.refuse(error)
+            return
+        self._send({"ready": True})
+
+    async def _connect(self, hello: Hello, claim: Claim) -> None:
+        """Make this the connection of its producer."""
+        await self._gateway.producers.bind(hello.stream, claim, self._offered[0])
+        self._gateway.producers.connect((hello.stream, hello.producer), self)
         self._ready = True
-        self._send({"next": position, "most_bytes": self._gateway.settings.most_bytes})
 
     def _handle_outcome(self, outcome: FrameOutcome) -> None:
         if isinstance(outcome, PenstockError):

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.addresses import is_loopback, parse_address, parse_size
+from penstock.ingest.bindings import Bindings
 from penstock.ingest.event_log import log_event
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
 from penstock.ingest.http import HttpServer, head_limit
+from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.store import PARTITIONS, Retention
+from penstock.ingest.tokens import Tokens
 from penstock.token_file import token_in
 
 if TYPE_CHECKING:
@@ -46,6 +49,22 @@ def build_parser() -> argparse.ArgumentParser:
         "--token-file",
         metavar="FILE",
         help="file with the token of senders; required if other hosts can connect",
+    )
+    add_option(
+        "--agent-tokens",
+        metavar="FILE",
+        help="file with a token for each sender, a line NAME TOKEN; a producer belongs to its first token",
+    )
+    add_option(
+        "--takeover",
+        default="30s",
+        metavar="TIME",
+        help="how long a producer must be silent before its spool may continue elsewhere (default %(default)s)",
+    )
+    add_option(
+        "--release",
+        metavar="STREAM/PRODUCER",
+        help="release the name of a producer, so that the next who presents a secret gets it, and exit",
     )
     add_option("--tls-cert", metavar="FILE", help="certificate (PEM); then all connections use TLS")
     add_option("--tls-key", metavar="FILE", help="key of the certificate (PEM)")
@@ -99,14 +118,19 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Run the gateway until a signal stops it."""
     options = build_parser().parse_args(arguments)
-    token = token_in(Path(options.token_file)) if options.token_file else ""
+    if options.release:
+        return _release(Path(options.dir), options.release)
+    tokens = Tokens(
+        token_in(Path(options.token_file)) if options.token_file else "",
+        Path(options.agent_tokens) if options.agent_tokens else None,
+    )
     listens = [
         (name, parse_address(text))
         for name, text in (("listen", options.listen), ("http", options.http))
         if text
     ]
     for name, (host, _) in listens:
-        if not is_loopback(host) and not token:
+        if not is_loopback(host) and not tokens.are_required:
             raise UserError(
                 "TOKEN_NEEDED",
                 f"--{name} {host} can be reached from other hosts, so a token is required",
@@ -118,7 +142,8 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("BAD_SETTING", f"--most-bytes must be at least {LEAST_MOST_BYTES}")
     settings = GatewaySettings(
         Path(options.dir).absolute(),
-        token=token,
+        tokens=tokens,
+        takeover_seconds=microseconds(options.takeover) / 1e6,
         most_bytes=parse_size(options.most_bytes),
         most_connections=options.most_connections,
         most_waiting_bytes=parse_size(options.most_waiting),
@@ -138,6 +163,19 @@ def main(arguments: Sequence[str]) -> int:
 
         tls = server_context(options.tls_cert, options.tls_key)
     asyncio.run(_serve(settings, dict(listens), tls))
+    return 0
+
+
+def _release(directory: Path, name: str) -> int:
+    """Release the name of a producer."""
+    stream, _, producer = name.partition("/")
+    if not Bindings(directory).release(check_stream(stream), check_producer(producer)):
+        raise UserError(
+            "NOT_BOUND",
+            f"no producer {producer} is bound in the stream {stream}",
+            hint=f"Write STREAM/PRODUCER; the streams are the folders of {directory}.",
+        )
+    log_event("released", stream=stream, producer=producer)
     return 0
 
 
@@ -180,7 +218,12 @@ async def _serve(
     for name, server in zip(listens, servers, strict=True):
         at = server.sockets[0].getsockname()
         log_event(
-            "listening", what=name, host=at[0], port=at[1], token=bool(settings.token), tls=tls is not None
+            "listening",
+            what=name,
+            host=at[0],
+            port=at[1],
+            token=settings.tokens.are_required,
+            tls=tls is not None,
         )
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)

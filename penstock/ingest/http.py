@@ -7,7 +7,7 @@
 
 Receives requests; passes frames to the committer. The response comes when the lines are on disk. With the headers
 `Penstock-Producer` and `Penstock-Position` (the count of bytes that the producer sent before) a request can be
-repeated: the gateway drops what the log already has.
+repeated: the gateway drops what the log already has. `Penstock-Secret` binds the producer's name (`bindings`).
 
 Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refused with a status.
 """
@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 
 from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import FrameOutcome
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import MOST_POSITION, Frame
@@ -28,6 +29,7 @@ from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
 from penstock.ingest.partition import SequenceGap
+from penstock.ingest.tokens import LEAST_TOKEN
 from penstock.metrics import CONTENT_TYPE, Registry, expose
 from penstock.metrics.facts import set_gateway
 
@@ -38,6 +40,7 @@ UNNAMED = "http"
 _STATUS = {
     "BAD_REQUEST": 400,
     "BAD_TOKEN": 401,
+    "PRODUCER_BOUND": 403,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,
     "SEQUENCE_GAP": 409,
@@ -124,7 +127,7 @@ class HttpServer:
     ) -> tuple[int, dict[str, object] | str]:
         if request.path == "/health":
             return 200, {"ok": True}
-        self._gateway.check_token(
+        token = self._gateway.settings.tokens.check(
             request.headers.get("authorization", "").removeprefix("Bearer ").strip(),
             hint="Send the header Authorization: Bearer TOKEN.",
         )
@@ -139,10 +142,20 @@ class HttpServer:
             raise UserError("NOT_FOUND", "there is no such path", hint="POST /streams/NAME/events")
         if request.method != "POST":
             raise UserError("METHOD_NOT_ALLOWED", "events must be sent by POST")
-        return 200, await self._append(check_stream(found[1]), request, reader)
+        stream = check_stream(found[1])
+        producer, position = _parse_producer(request)
+        if position is not None:
+            secret = _parse_secret(request)
+            await self._gateway.producers.bind(stream, Claim(producer, secret, token))
+        return 200, await self._append(stream, producer, position, request, reader)
 
     async def _append(
-        self, stream: str, request: _Request, reader: asyncio.StreamReader
+        self,
+        stream: str,
+        producer: str,
+        position: int | None,
+        request: _Request,
+        reader: asyncio.StreamReader,
     ) -> dict[str, object]:
         most = self._gateway.settings.most_bytes
         if request.length < 0:
@@ -162,7 +175,6 @@ class HttpServer:
             return {"lines": 0}
         if not body.endswith(b"\n"):
             body += b"\n"
-        producer, position = _parse_producer(request)
         made_at = int(time.time() * 1e6)
         frame = await asyncio.to_thread(Frame.of, producer, position or 0, body, made_at=made_at)
         done: asyncio.Future[FrameOutcome] = asyncio.get_running_loop().create_future()
@@ -190,6 +202,18 @@ def _parse_producer(request: _Request) -> tuple[str, int | None]:
     if check_producer(producer) == UNNAMED:
         raise UserError("BAD_PRODUCER", f"{UNNAMED!r} is reserved for the gateway")
     return producer, int(position)
+
+
+def _parse_secret(request: _Request) -> str:
+    """Parse the secret that proves the producer's name; "" if the request has none."""
+    secret = request.headers.get("penstock-secret", "")
+    if secret and len(secret) < LEAST_TOKEN:
+        raise UserError(
+            "BAD_REQUEST",
+            f"Penstock-Secret must have at least {LEAST_TOKEN} characters",
+            hint="Make one with: openssl rand -hex 24.",
+        )
+    return secret
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request | None:

@@ -113,7 +113,7 @@ def _stage(
         path.parent.mkdir(parents=True, exist_ok=True)
     temporary = (staging or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=_open_private) as file:
             if staging is not None:  # only now: where the staging directory is gone, create nothing
                 path.parent.mkdir(parents=True, exist_ok=True)
             fill(file)
@@ -124,6 +124,11 @@ def _stage(
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that only its owner can read once it exists."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_directory(path: Path) -> None:
