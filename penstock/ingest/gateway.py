@@ -17,11 +17,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError
+from penstock.ingest.admission import Admission, Bounds
 from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import Committer, FrameOutcome
+from penstock.ingest.descriptors import MOST_DESCRIPTORS, compute_room
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake, SessionTaken
+from penstock.ingest.listener import Guest
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.producers import Producers
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
@@ -35,12 +38,16 @@ class GatewaySettings:
     directory: Path
     tokens: Tokens = field(default_factory=Tokens)
     most_bytes: int = MOST_BYTES
-    most_connections: int = 2048
+    bounds: Bounds = field(default_factory=Bounds)
+    #: the limit of open files
+    descriptors: int = MOST_DESCRIPTORS
     most_waiting_bytes: int = 64 << 20
     partitions: int = PARTITIONS
     segment_bytes: int = SEGMENT_BYTES
     gather_seconds: float = 0.005
-    #: how long a hello, or the rest of a frame, may be on its way
+    #: how long a connection may take to prove who it is, with its TLS handshake
+    hello_seconds: float = 10.0
+    #: how long a message may be on its way, from its first byte to its last
     patience_seconds: float = 30.0
     prune_seconds: float = 30.0
     #: how long a producer must have been silent before its spool may continue elsewhere
@@ -59,6 +66,9 @@ class Gateway:
             segment_bytes=settings.segment_bytes,
             gather_seconds=settings.gather_seconds,
         )
+        self.admission = Admission(
+            settings.bounds, lambda: compute_room(settings.descriptors, self.committer.descriptors)
+        )
         self.connections: set[Connection] = set()
         self.producers = Producers(settings.directory, settings.takeover_seconds)
         self.refused = 0
@@ -72,7 +82,8 @@ class Gateway:
         """Collect the counters."""
         return {
             "connections": len(self.connections),
-            "refused": self.refused,
+            "waiting_connections": self.admission.waiting,
+            "refused": self.refused + self.admission.displaced,
             **self.committer.collect_metrics(),
         }
 
@@ -104,7 +115,7 @@ class Gateway:
             await asyncio.sleep(min(self.settings.patience_seconds / 4, 5))
             late = time.monotonic() - self.settings.patience_seconds
             for connection in list(self.connections):
-                if connection.is_unfinished and connection.received_at < late:
+                if connection.is_unfinished and connection.started_at < late:
                     connection.refuse(ExternalError("TOO_SLOW", "the rest of a message did not come"))
 
     async def _prune(self) -> None:
@@ -119,8 +130,9 @@ class Gateway:
 class Connection(asyncio.Protocol):
     """One agent's connection."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, guest: Guest) -> None:
+        self._gateway, self._guest = gateway, guest
+        guest.on_late = self.refuse
         self.intake = Intake(gateway.settings.most_bytes)
         self._transport: asyncio.Transport | None = None
         self._hello_task: asyncio.Task[None] | None = None
@@ -129,27 +141,31 @@ class Connection(asyncio.Protocol):
         self._offered = ("", "")
         self._ready = self._over = self._paused = self._writing_paused = False
         self._durable: int | None = None
-        self.received_at = time.monotonic()
+        #: when the first bytes of the message came that is not whole
+        self.started_at = time.monotonic()
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a message has started and is not whole."""
-        return not self._paused and (self.intake.hello is None or self.intake.buffered_bytes > 0)
+        """Whether a message has started and is not whole; how long a hello may take is the guest's matter."""
+        return self._ready and not self._paused and self.intake.buffered_bytes > 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._gateway.connections) >= self._gateway.settings.most_connections:
-            self.refuse(ExternalError("TOO_MANY_CONNECTIONS", "the gateway has as many as it may"))
-            return
-        self._gateway.connections.add(self)
+        try:
+            self._guest.check_room()
+        except PenstockError as error:
+            self.refuse(error)
 
     def data_received(self, data: bytes) -> None:
         if self._over:
             return
-        self.received_at = time.monotonic()
+        was_empty = not self.intake.buffered_bytes
         try:
-            for message in self.intake.feed(data):
+            messages = self.intake.feed(data)
+            if was_empty or messages:
+                self.started_at = time.monotonic()
+            for message in messages:
                 if isinstance(message, Hello):
                     token = self._gateway.settings.tokens.check(message.token)
                     self._claim = Claim(
@@ -204,6 +220,8 @@ class Connection(asyncio.Protocol):
     async def _connect(self, hello: Hello, claim: Claim) -> None:
         """Make this the connection of its producer."""
         await self._gateway.producers.bind(hello.stream, claim, self._offered[0])
+        self._guest.establish()
+        self._gateway.connections.add(self)
         self._gateway.producers.connect((hello.stream, hello.producer), self)
         self._ready = True
 
@@ -226,6 +244,7 @@ class Connection(asyncio.Protocol):
             and not self._over
         ):
             self._paused = False
+            self.started_at = time.monotonic()
             self._transport.resume_reading()
 
     def _pause(self) -> None:
@@ -250,12 +269,11 @@ class Connection(asyncio.Protocol):
         self._over = True
         self._gateway.refused += 1
         hello = self.intake.hello
-        peer = self._transport.get_extra_info("peername")
         log_event(
             "refused",
             condition=error.condition,
             reason=error.primary,
-            peer=peer and f"{peer[0]}:{peer[1]}",
+            peer=self._guest.peer,
             producer=hello and hello.producer,
         )
         answer: dict[str, object] = {"error": error.condition, "reason": error.primary, "hint": error.hint}
@@ -275,4 +293,5 @@ class Connection(asyncio.Protocol):
         self._over = True
         if self._hello_task is not None:
             self._hello_task.cancel()
+        self._guest.leave()
         self._gateway.unregister(self)

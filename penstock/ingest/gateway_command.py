@@ -6,18 +6,22 @@ import argparse
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.addresses import is_loopback, parse_address, parse_size
+from penstock.ingest.admission import Bounds
 from penstock.ingest.bindings import Bindings
+from penstock.ingest.descriptors import raise_descriptor_limit
 from penstock.ingest.event_log import log_event
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
-from penstock.ingest.http import HttpServer, head_limit
+from penstock.ingest.http import HttpServer
 from penstock.ingest.intake import check_producer, check_stream
+from penstock.ingest.listener import Guest, Listener
 from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tokens import Tokens
 from penstock.token_file import token_in
@@ -82,6 +86,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="maximum number of connections (default %(default)s)",
     )
     add_option(
+        "--most-per-address",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="maximum number of connections from one address (default %(default)s)",
+    )
+    add_option(
         "--most-waiting",
         default="64MB",
         metavar="SIZE",
@@ -136,8 +147,10 @@ def main(arguments: Sequence[str]) -> int:
                 f"--{name} {host} can be reached from other hosts, so a token is required",
                 hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token, for gateway and agents.",
             )
-    if options.partitions < 1 or options.most_connections < 1:
-        raise UserError("BAD_SETTING", "--partitions and --most-connections must be at least 1")
+    if min(options.partitions, options.most_connections, options.most_per_address) < 1:
+        raise UserError(
+            "BAD_SETTING", "--partitions, --most-connections and --most-per-address must be at least 1"
+        )
     if parse_size(options.most_bytes) < LEAST_MOST_BYTES:
         raise UserError("BAD_SETTING", f"--most-bytes must be at least {LEAST_MOST_BYTES}")
     settings = GatewaySettings(
@@ -145,7 +158,8 @@ def main(arguments: Sequence[str]) -> int:
         tokens=tokens,
         takeover_seconds=microseconds(options.takeover) / 1e6,
         most_bytes=parse_size(options.most_bytes),
-        most_connections=options.most_connections,
+        bounds=Bounds(options.most_connections, options.most_per_address),
+        descriptors=raise_descriptor_limit(),
         most_waiting_bytes=parse_size(options.most_waiting),
         partitions=options.partitions,
         segment_bytes=parse_size(options.segment_bytes),
@@ -189,46 +203,42 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     await gateway.open()
     working = asyncio.create_task(gateway.run())
-    try:
-        host, port = listens["listen"]
-        patience = None if tls is None else settings.patience_seconds
-        servers = [
-            await loop.create_server(
-                lambda: Connection(gateway), host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=patience
+    protocols: dict[str, Callable[[Guest], asyncio.BaseProtocol]] = {
+        "listen": partial(Connection, gateway),
+        "http": HttpServer(gateway).make_protocol,
+    }
+    listeners: dict[str, Listener] = {}
+    for name, (host, port) in listens.items():
+        try:
+            listeners[name] = Listener(
+                (host, port),
+                gateway.admission,
+                protocols[name],
+                hello_seconds=settings.hello_seconds,
+                tls=tls,
             )
-        ]
-        if "http" in listens:
-            host, port = listens["http"]
-            servers.append(
-                await asyncio.start_server(
-                    HttpServer(gateway).handle_connection,
-                    host,
-                    port,
-                    limit=head_limit(),
-                    backlog=1024,
-                    ssl=tls,
-                    ssl_handshake_timeout=patience,
-                )
-            )
-    except OSError as error:
-        working.cancel()
-        raise ExternalError(
-            "CANNOT_LISTEN", f"the gateway cannot listen on {host}:{port}", detail=str(error)
-        ) from None
-    for name, server in zip(listens, servers, strict=True):
-        at = server.sockets[0].getsockname()
+        except OSError as error:
+            working.cancel()
+            raise ExternalError(
+                "CANNOT_LISTEN", f"the gateway cannot listen on {host}:{port}", detail=str(error)
+            ) from None
+    accepting = [asyncio.create_task(one.run()) for one in listeners.values()]
+    for name, listener in listeners.items():
+        host, port = listener.address
         log_event(
             "listening",
             what=name,
-            host=at[0],
-            port=at[1],
+            host=host,
+            port=port,
             token=settings.tokens.are_required,
             tls=tls is not None,
         )
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-    for server in servers:
-        server.close()
+    await asyncio.wait([working, *accepting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    for task in accepting:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
     if not stopping.done():
         stopping.cancel()
     working.cancel()

@@ -15,12 +15,13 @@ Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refus
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
 from dataclasses import dataclass
 
-from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.errors import PenstockError, UserError
 from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import FrameOutcome
 from penstock.ingest.event_log import log_event
@@ -28,12 +29,14 @@ from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
+from penstock.ingest.listener import Guest
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.tokens import LEAST_TOKEN
 from penstock.metrics import CONTENT_TYPE, Registry, expose
 from penstock.metrics.facts import set_gateway
 
 _MOST_HEAD_BYTES = 16 << 10
+_CLOSE_SECONDS = 5.0
 _EVENTS = re.compile(r"/streams/([^/?]*)/events")
 #: the producer of requests that name none
 UNNAMED = "http"
@@ -68,35 +71,43 @@ class HttpServer:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._open = 0
 
-    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def make_protocol(self, guest: Guest) -> asyncio.BaseProtocol:
+        """Make the protocol of a connection."""
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await self._handle_connection(reader, writer, guest)
+            finally:
+                await _close(writer)
+                guest.leave()
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(_MOST_HEAD_BYTES), handle)
+
+    async def _handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guest: Guest
+    ) -> None:
         """Handle all requests of one connection."""
-        settings = self._gateway.settings
-        self._open += 1
-        try:
-            if self._open + len(self._gateway.connections) > settings.most_connections:
-                await self._refuse(
-                    writer,
-                    ExternalError("TOO_MANY_CONNECTIONS", "the gateway has as many connections as it may"),
-                )
+        seconds = self._gateway.settings.patience_seconds * 2
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            try:
+                guest.check_room()
+            except PenstockError as error:
+                await self._refuse(writer, error)
                 return
-            while await asyncio.wait_for(self._handle_request(reader, writer), settings.patience_seconds * 2):
+            while await asyncio.wait_for(self._handle_request(reader, writer, guest), seconds):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass
-        finally:
-            self._open -= 1
-            writer.close()
 
-    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _handle_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guest: Guest
+    ) -> bool:
         """Handle one request; return whether there may be another on this connection."""
         request = None
         try:
             request = await _read_request(reader)
             if request is None:
                 return False
-            status, answer = await self._answer(request, reader)
+            status, answer = await self._answer(request, reader, guest)
         except PenstockError as error:
             await self._refuse(writer, error, request)
             return False
@@ -123,7 +134,7 @@ class HttpServer:
         await _write_response(writer, status, answer, close=True)
 
     async def _answer(
-        self, request: _Request, reader: asyncio.StreamReader
+        self, request: _Request, reader: asyncio.StreamReader, guest: Guest
     ) -> tuple[int, dict[str, object] | str]:
         if request.path == "/health":
             return 200, {"ok": True}
@@ -131,6 +142,7 @@ class HttpServer:
             request.headers.get("authorization", "").removeprefix("Bearer ").strip(),
             hint="Send the header Authorization: Bearer TOKEN.",
         )
+        guest.establish()
         if request.path == "/status":
             return 200, self._gateway.collect_metrics()
         if request.path == "/metrics":
@@ -189,6 +201,16 @@ class HttpServer:
             raise outcome
         result: dict[str, object] = {"lines": outcome.lines}
         return result if position is None else result | {"durable": outcome.position}
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection; do not wait long for a peer that does not read the response."""
+    writer.close()
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
 
 
 def _parse_producer(request: _Request) -> tuple[str, int | None]:
@@ -258,8 +280,3 @@ async def _write_response(
     )
     writer.write(head.encode() + body)
     await writer.drain()
-
-
-def head_limit() -> int:
-    """The most bytes of a request's head."""
-    return _MOST_HEAD_BYTES

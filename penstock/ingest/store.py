@@ -105,6 +105,11 @@ class Store:
         return sum(one.cut_bytes for one in self.partitions)
 
     @property
+    def descriptors(self) -> int:
+        """How many files are open: the lock, and three for each partition."""
+        return 1 + 3 * len(self.partitions)
+
+    @property
     def given_up(self) -> int:
         """Bytes that producers reported as dropped."""
         return sum(one.given_up for one in self.partitions)
