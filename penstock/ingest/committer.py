@@ -87,6 +87,10 @@ class Committer:
         self.waiting_bytes += len(frame.payload)
         self._wake.set()
 
+    def has_log(self, stream: str) -> bool:
+        """Whether there is a log of a stream."""
+        return stream in self._stores
+
     @property
     def descriptors(self) -> int:
         """How many files are open."""

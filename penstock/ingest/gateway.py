@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from penstock.errors import ExternalError, PenstockError
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.admission import Admission, Bounds
 from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import Committer, FrameOutcome
@@ -39,6 +39,8 @@ class GatewaySettings:
     tokens: Tokens = field(default_factory=Tokens)
     most_bytes: int = MOST_BYTES
     bounds: Bounds = field(default_factory=Bounds)
+    #: the streams that the operator declared, beside those that have a log; None: any
+    streams: frozenset[str] | None = None
     #: the limit of open files
     descriptors: int = MOST_DESCRIPTORS
     most_waiting_bytes: int = 64 << 20
@@ -77,6 +79,17 @@ class Gateway:
     def is_full(self) -> bool:
         """Whether the bytes that wait to be written have reached their limit."""
         return self.committer.waiting_bytes >= self.settings.most_waiting_bytes
+
+    def check_declared(self, stream: str) -> str:
+        """Raise unless the operator declared a stream, or it has a log already."""
+        declared = self.settings.streams
+        if declared is None or stream in declared or self.committer.has_log(stream):
+            return stream
+        raise UserError(
+            "STREAM_NOT_DECLARED",
+            f"the gateway has no stream {stream}",
+            hint=f"If it is meant, start the gateway with --stream {stream}.",
+        )
 
     def collect_metrics(self) -> dict[str, object]:
         """Collect the counters."""
@@ -190,6 +203,7 @@ class Connection(asyncio.Protocol):
 
     async def _answer_hello(self, hello: Hello, claim: Claim) -> None:
         try:
+            self._gateway.check_declared(hello.stream)
             if hello.sessions is not None:
                 self._offered = await self._gateway.producers.offer_session(hello.stream, claim)
             else:

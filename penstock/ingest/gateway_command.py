@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
-from penstock.ingest.addresses import is_loopback, parse_address, parse_size
+from penstock.ingest.addresses import parse_address, parse_size
 from penstock.ingest.admission import Bounds
 from penstock.ingest.bindings import Bindings
 from penstock.ingest.descriptors import raise_descriptor_limit
@@ -24,6 +24,7 @@ from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.listener import Guest, Listener
 from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tokens import Tokens
+from penstock.request_origin import is_loopback
 from penstock.token_file import token_in
 
 if TYPE_CHECKING:
@@ -47,6 +48,18 @@ def build_parser() -> argparse.ArgumentParser:
         default="127.0.0.1:7070",
         metavar="HOST:PORT",
         help="address for agents (default %(default)s)",
+    )
+    add_option(
+        "--stream",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="declare a stream; may be repeated. Those with a log in DIR are declared",
+    )
+    add_option(
+        "--any-stream",
+        action="store_true",
+        help="accept streams that were not declared (the default without --stream if no other host can connect)",
     )
     add_option("--http", metavar="HOST:PORT", help="address that accepts lines by HTTP POST (default: none)")
     add_option(
@@ -158,6 +171,7 @@ def main(arguments: Sequence[str]) -> int:
         tokens=tokens,
         takeover_seconds=microseconds(options.takeover) / 1e6,
         most_bytes=parse_size(options.most_bytes),
+        streams=_declare_streams(options, [host for _, (host, _) in listens]),
         bounds=Bounds(options.most_connections, options.most_per_address),
         descriptors=raise_descriptor_limit(),
         most_waiting_bytes=parse_size(options.most_waiting),
@@ -178,6 +192,13 @@ def main(arguments: Sequence[str]) -> int:
         tls = server_context(options.tls_cert, options.tls_key)
     asyncio.run(_serve(settings, dict(listens), tls))
     return 0
+
+
+def _declare_streams(options: argparse.Namespace, hosts: Sequence[str]) -> frozenset[str] | None:
+    """The streams that are declared; None if any is accepted."""
+    if options.any_stream or (not options.stream and all(map(is_loopback, hosts))):
+        return None
+    return frozenset(map(check_stream, options.stream))
 
 
 def _release(directory: Path, name: str) -> int:
