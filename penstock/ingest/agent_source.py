@@ -34,6 +34,7 @@ class SourceSettings:
     settle_seconds: float
     #: how long lines wait to be batched
     linger_seconds: float
+    follow_symlinks: bool
     from_end: bool
     once: bool
     reduce: Reduce | None
@@ -84,6 +85,7 @@ class Source:
             self.overflow,
             stop,
             settle_seconds=self._settings.settle_seconds,
+            follow_symlinks=self._settings.follow_symlinks,
             from_end=self._settings.from_end,
             once=self._settings.once,
         )

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from penstock.errors import UserError
+from penstock.ingest.private_directories import make_private_directory
 from penstock.state.durable import write_whole
 
 #: bindings of producers that were not seen for so long are removed, as the log forgets their positions
@@ -101,6 +102,7 @@ class Bindings:
 
     def save(self, stream: str, binding: Binding) -> None:
         """Write a binding to disk."""
+        make_private_directory(self._directory / stream / "producers")
         write_whole(self._path(stream, binding.producer), json.dumps(asdict(binding)).encode())
 
     def release(self, stream: str, producer: str) -> bool:

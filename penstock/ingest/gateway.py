@@ -26,6 +26,7 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake, SessionTaken
 from penstock.ingest.listener import Guest
 from penstock.ingest.partition import SequenceGap
+from penstock.ingest.private_directories import report_open_directories
 from penstock.ingest.producers import Producers
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
 from penstock.ingest.tokens import Tokens
@@ -102,6 +103,8 @@ class Gateway:
 
     async def open(self) -> None:
         """Open the existing logs, before any connection is accepted."""
+        streams = sorted(path.parent for path in self.settings.directory.glob("*/log.json"))
+        report_open_directories([self.settings.directory, *streams])
         for name, cut in (await self.committer.open_all()).items():
             log_event("log opened", stream=name, cut_bytes=cut)
 

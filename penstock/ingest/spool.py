@@ -11,6 +11,7 @@ producer's bytes.
     SPOOL/NAME/skipped                  the numbers left out for newest lines that were dropped
 
 Invariants:
+- Only the owner can read what is created here.
 - Every file but the last ends with the end of a line. The last is always raw.
 - What was appended is read again after kill -9; after a power loss all but what came since the last `sync`, and
   the numbering jumps ahead, so that no position ever means two things.
@@ -31,6 +32,7 @@ from pathlib import Path
 from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
 from penstock.ingest.identity import Identity
+from penstock.ingest.private_directories import make_private_directory
 from penstock.ingest.spool_files import Lines, SkippedSpans, SpoolFile, list_files
 from penstock.state.durable import sync_directory, write_whole
 
@@ -54,7 +56,7 @@ class Spool:
         #: how large a file grows
         self.file_bytes = file_bytes
         self._lock = threading.Lock()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         boot = boot_id() if boot is None else boot
         self.identity = Identity(directory, boot)
         self._skipped = SkippedSpans(directory / "skipped")
