@@ -1,6 +1,6 @@
 """Decides which connections a gateway holds open: pure bookkeeping, without sockets.
 
-A connection is *waiting* until it has proved who it is (its hello or first request was accepted), then *established*.
+A connection is *waiting* until it has said who it is, with the token that is required, then *established*.
 
 - Whoever connects without a word takes a waiting place only. There are few; a new connection takes that of the
   oldest. A sender that speaks at once is through long before, however many others are silent.
@@ -24,8 +24,8 @@ class Bounds:
 
     most: int = 2048
     most_per_address: int = 1024
-    most_waiting: int = 256
-    most_waiting_per_address: int = 64
+    most_waiting: int = 512
+    most_waiting_per_address: int = 128
 
 
 @dataclass(eq=False)
@@ -61,12 +61,13 @@ class Admission:
 
     def admit(self, place: Place) -> bool:
         """Give a new connection a waiting place, if need be that of an older one; False if there is none."""
-        address, bounds = place.address, self.bounds
-        if self._waiting_by_address[address] >= bounds.most_waiting_per_address:
+        address, bounds, room = place.address, self.bounds, self._room()
+        share = max(room // 3, 1)  # those that wait never take most of the descriptors
+        if self._waiting_by_address[address] >= min(bounds.most_waiting_per_address, share):
             self._displace(address)
-        elif len(self._waiting) >= bounds.most_waiting:
+        elif len(self._waiting) >= min(bounds.most_waiting, share):
             self._displace(self._waiting_by_address.most_common(1)[0][0])
-        if len(self._waiting) + len(self._established) >= self._room() and not self.displace_oldest():
+        if len(self._waiting) + len(self._established) >= room and not self.displace_oldest():
             return False
         self._waiting[place] = None
         self._waiting_by_address[address] += 1

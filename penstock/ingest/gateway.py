@@ -184,6 +184,7 @@ class Connection(asyncio.Protocol):
             for message in messages:
                 if isinstance(message, Hello):
                     token = self._gateway.settings.tokens.check(message.token)
+                    self._guest.establish()
                     self._claim = Claim(
                         message.producer, message.secret, token, message.sessions, message.place
                     )
@@ -237,7 +238,7 @@ class Connection(asyncio.Protocol):
     async def _connect(self, hello: Hello, claim: Claim) -> None:
         """Make this the connection of its producer."""
         await self._gateway.producers.bind(hello.stream, claim, self._offered[0])
-        self._guest.establish()
+        self._guest.stop_deadline()
         self._gateway.connections.add(self)
         self._gateway.producers.connect((hello.stream, hello.producer), self)
         self._ready = True

@@ -171,6 +171,7 @@ class HttpServer:
             hint="Send the header Authorization: Bearer TOKEN.",
         )
         guest.establish()
+        guest.stop_deadline()
         if request.path == "/status":
             return 200, self._gateway.collect_metrics()
         if request.path == "/metrics":

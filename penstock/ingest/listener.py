@@ -10,6 +10,7 @@ descriptor, the connection that has waited longest is closed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from collections.abc import Callable
@@ -35,12 +36,11 @@ _SHUTDOWN_SECONDS = 5.0
 class Guest:
     """A connection that was accepted: its place, its deadline, and what may still happen to it."""
 
-    def __init__(self, admission: Admission, peer: tuple[str, int]) -> None:
-        self._admission = admission
+    def __init__(self, admission: Admission, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        self._admission, self._accepted = admission, accepted
         self.peer = f"{peer[0]}:{peer[1]}"
         self.place = Place(name_address(peer[0]), self._abort)
         self._transport: asyncio.BaseTransport | None = None
-        self._connecting: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         #: what is called when the deadline passes; without it the connection is closed
         self.on_late: Callable[[PenstockError], None] | None = None
@@ -49,9 +49,8 @@ class Guest:
         """Raise if it could not be established anyway."""
         self._admission.check_room(self.place.address)
 
-    def wait(self, connecting: asyncio.Task[None], seconds: float) -> None:
-        """Start its deadline."""
-        self._connecting = connecting
+    def start_deadline(self, seconds: float) -> None:
+        """Give it some time to prove who it is."""
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def connect(self, transport: asyncio.BaseTransport) -> None:
@@ -59,16 +58,16 @@ class Guest:
         self._transport = transport
 
     def establish(self) -> None:
-        """It has proved who it is; raise if there are too many."""
+        """It has said who it is; raise if there are too many."""
         self._admission.establish(self.place)
-        self._stop_deadline()
 
     def leave(self) -> None:
         """It is closed."""
-        self._stop_deadline()
+        self.stop_deadline()
         self._admission.leave(self.place)
 
-    def _stop_deadline(self) -> None:
+    def stop_deadline(self) -> None:
+        """It has proved who it is."""
         if self._deadline is not None:
             self._deadline.cancel()
 
@@ -81,8 +80,9 @@ class Guest:
     def _abort(self) -> None:
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
-        elif self._connecting is not None:
-            self._connecting.cancel()
+        else:  # asyncio has the socket: it sees the end of the handshake, and closes it
+            with contextlib.suppress(OSError):
+                self._accepted.shutdown(socket.SHUT_RDWR)
 
 
 class Listener:
@@ -139,21 +139,25 @@ class Listener:
                 self._report("silent connections closed", so_far=self._admission.displaced)
 
     def _welcome(self, accepted: socket.socket, peer: tuple[str, int]) -> None:
-        guest = Guest(self._admission, peer)
+        try:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE:
+                accepted.setsockopt(socket.IPPROTO_TCP, option, value)
+        except OSError:  # the peer is gone
+            accepted.close()
+            return
+        guest = Guest(self._admission, accepted, peer)
         if not self._admission.admit(guest.place):
             accepted.close()
             return
         task = asyncio.create_task(self._connect(accepted, guest))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
-        guest.wait(task, self._hello_seconds)
+        guest.start_deadline(self._hello_seconds)
 
     async def _connect(self, accepted: socket.socket, guest: Guest) -> None:
         """Shake hands, if by TLS, and start the protocol, which tells the guest when it is closed."""
         try:
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in _KEEPALIVE:
-                accepted.setsockopt(socket.IPPROTO_TCP, option, value)
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._make_protocol(guest),
                 accepted,
@@ -161,11 +165,13 @@ class Listener:
                 ssl_handshake_timeout=None if self._tls is None else self._hello_seconds,
                 ssl_shutdown_timeout=None if self._tls is None else _SHUTDOWN_SECONDS,
             )
-        except (OSError, asyncio.CancelledError):  # the peer is gone, no TLS, too late, or displaced
-            accepted.close()
+        except OSError:  # the peer is gone, no TLS, too late, or displaced
             guest.leave()
             return
         guest.connect(transport)
+        if transport.is_closing():  # it was cut off during the handshake: the protocol does not learn of it
+            transport.abort()
+            guest.leave()
 
     def _report(self, event: str, **facts: object) -> None:
         """Report what can happen a thousand times a second, at most every ten seconds."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from penstock.ingest.descriptors import raise_descriptor_limit
+from penstock.ingest.intake import Hello, SessionTaken
 from tests.ingest.processes import Processes, until
 from tests.ingest.test_identity import Piped, arrived
 from tests.ingest.test_tls import certificate
@@ -132,6 +135,31 @@ def test_agents_ship_beside_a_thousand_silent_and_forty_slow_connections(
     assert not gateway.reports("cannot accept")
 
 
+def test_a_thousand_agents_that_connect_a_hundred_at_a_time_all_get_through(processes: Processes) -> None:
+    gateway = processes.gateway()
+    raise_descriptor_limit()
+
+    async def connect(number: int, at_once: asyncio.Semaphore) -> bytes:
+        async with at_once:
+            return await take_session(number)
+
+    async def take_session(number: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", processes.port)
+        writer.write(Hello("logs", f"agent{number}", "", "a-secret-of-an-agent", (), "here").encoded())
+        offered = json.loads(await reader.readline())
+        writer.write(SessionTaken(offered["session"]).encoded())
+        reply = await reader.readline()
+        writer.close()
+        return reply
+
+    async def connect_all() -> list[bytes]:
+        at_once = asyncio.Semaphore(100)
+        return await asyncio.gather(*(connect(number, at_once) for number in range(SILENT)))
+
+    assert asyncio.run(connect_all()) == [b'{"ready": true}\n'] * SILENT
+    assert not gateway.reports("refused")
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a handshake"])
 def test_agents_ship_beside_tls_handshakes_that_never_end(
@@ -157,7 +185,8 @@ def test_requests_are_answered_beside_silent_and_slow_ones(processes: Processes)
         for number in range(20):
             client = http.client.HTTPConnection("127.0.0.1", processes.http_port, timeout=DEADLINE)
             client.request("POST", "/streams/logs/events", b"%d\n" % number)
-            assert client.getresponse().status == 200
+            reply = client.getresponse()
+            assert reply.status == 200, gateway.text()
             client.close()
         assert len(os.listdir(f"/proc/{gateway.process.pid}/fd")) < DESCRIPTORS[1]
     assert processes.lines() == [b"%d" % number for number in range(20)]
