@@ -15,6 +15,11 @@ from penstock.errors import ExternalError, UserError
 _LEAST_TOKEN = 16
 
 
+def token_in(file: Path) -> str:
+    """The token in a file that only its owner can read."""
+    return check_token(read_private_file(file).strip(), file)
+
+
 def read_private_file(file: Path) -> str:
     """The text of a file that only its owner can read."""
     try:
@@ -34,9 +39,8 @@ def read_private_file(file: Path) -> str:
     return text
 
 
-def token_in(file: Path) -> str:
-    """The token in a file that only its owner can read."""
-    text = read_private_file(file).strip()
+def check_token(text: str, file: Path) -> str:
+    """Return a token if it is long enough."""
     if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         raise UserError(
             "TOKEN_TOO_SHORT",

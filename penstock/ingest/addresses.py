@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 from penstock.errors import UserError
@@ -26,16 +25,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise UserError("BAD_ADDRESS", f"{text!r} is not HOST:PORT", hint="Write for example 127.0.0.1:7070.")
     return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host's address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def parse_size(text: str) -> int:

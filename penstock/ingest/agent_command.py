@@ -22,6 +22,7 @@ from penstock.ingest.agent_source import Source, SourceSettings
 from penstock.ingest.event_log import log_event
 from penstock.ingest.intake import check_stream
 from penstock.ingest.pipe_reader import WhenFull
+from penstock.ingest.private_directories import make_private_directory, report_open_directories
 from penstock.ingest.reducing import Reduce
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_agent
@@ -74,6 +75,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="follow a file instead of standard input; may be repeated",
     )
+    add_option(
+        "--follow-symlinks",
+        action="store_true",
+        help="also read files that are symbolic links; who can write beside them decides what the agent ships",
+    )
     add_option("--from-end", action="store_true", help="start at the end of files that are new to the spool")
     add_option("--once", action="store_true", help="read the files to their ends, ship the lines, and exit")
     add_option(
@@ -111,6 +117,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_option("--token-file", metavar="FILE", help="file with the gateway's token")
     add_option(
+        "--new-producer",
+        action="store_true",
+        help="give the sources of a copied spool names of their own, and ship what was read since the copy was made",
+    )
+    add_option(
         "--metrics-file",
         metavar="FILE",
         help="write metrics for Prometheus to this file, every five seconds and at exit",
@@ -139,6 +150,9 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
         paths: list[Path | None] = [Path(os.path.abspath(path)) for path in dict.fromkeys(options.tail)]
         try:
             sources = [Source(settings, spool, path, stop) for path in paths or [None]]
+            if options.new_producer:
+                for source in sources:
+                    source.take_new_name()
         except OSError as error:
             raise _unwritable_error(spool, error) from None
         for source in sources:
@@ -208,6 +222,7 @@ def _make_settings(options: argparse.Namespace, reducers: Reducers | None) -> So
         when_full=options.when_full,
         settle_seconds=microseconds(options.settle) / 1e6,
         linger_seconds=max(microseconds(options.linger) / 1e6, 0.001),
+        follow_symlinks=options.follow_symlinks,
         from_end=options.from_end,
         once=options.once,
         reduce=_load_reduce(options, reducers),
@@ -274,7 +289,8 @@ def _lock_spool(directory: str | None) -> Iterator[Path]:
         return
     spool = Path(directory).absolute()
     try:
-        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(spool)
+        report_open_directories([spool, *sorted(path for path in spool.iterdir() if path.is_dir())])
         lock = os.open(spool / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise _unwritable_error(spool, error) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UserError
+from penstock.ingest.event_log import log_event
 from penstock.ingest.pipe_reader import Overflow, PipeReader, WhenFull
 from penstock.ingest.reducing import Reduce, Reducing
 from penstock.ingest.shipper import Shipper
@@ -33,6 +34,7 @@ class SourceSettings:
     settle_seconds: float
     #: how long lines wait to be batched
     linger_seconds: float
+    follow_symlinks: bool
     from_end: bool
     once: bool
     reduce: Reduce | None
@@ -83,6 +85,7 @@ class Source:
             self.overflow,
             stop,
             settle_seconds=self._settings.settle_seconds,
+            follow_symlinks=self._settings.follow_symlinks,
             from_end=self._settings.from_end,
             once=self._settings.once,
         )
@@ -117,6 +120,18 @@ class Source:
     def missing(self) -> bool:
         """Whether there was never a file."""
         return isinstance(self.reader, TailReader) and self.reader.missing
+
+    def take_new_name(self) -> None:
+        """Become another producer; the spool was a copy."""
+        if self._reducing is not None:
+            raise UserError(
+                "CANNOT_RENAME",
+                "a reducing agent cannot tell which of its results the copied spool had before",
+                hint="Start it with a new --spool; what only this spool has is not shipped.",
+            )
+        former = self.shipped.producer
+        self.shipped.take_new_name()
+        log_event("new name", producer=self.shipped.producer, former=former, since=self.shipped.first)
 
     def start(self) -> None:
         """Start reading and shipping."""

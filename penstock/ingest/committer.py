@@ -87,6 +87,15 @@ class Committer:
         self.waiting_bytes += len(frame.payload)
         self._wake.set()
 
+    def has_log(self, stream: str) -> bool:
+        """Whether there is a log of a stream."""
+        return stream in self._stores
+
+    @property
+    def descriptors(self) -> int:
+        """How many files are open."""
+        return sum(store.descriptors for store in list(self._stores.values()))
+
     async def position(self, stream: str, producer: str) -> int:
         """Return a producer's durable position."""
         return await self._in_thread(lambda: self._store(stream).position(producer))

@@ -11,19 +11,25 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.ingest.admission import Admission, Bounds
+from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import Committer, FrameOutcome
+from penstock.ingest.descriptors import MOST_DESCRIPTORS, compute_room
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import Frame
-from penstock.ingest.intake import MOST_BYTES, Hello, Intake
+from penstock.ingest.intake import MOST_BYTES, Hello, Intake, SessionTaken
+from penstock.ingest.listener import Guest
 from penstock.ingest.partition import SequenceGap
+from penstock.ingest.private_directories import report_open_directories
+from penstock.ingest.producers import Producers
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
+from penstock.ingest.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -31,16 +37,24 @@ class GatewaySettings:
     """The settings of a gateway."""
 
     directory: Path
-    token: str = ""
+    tokens: Tokens = field(default_factory=Tokens)
     most_bytes: int = MOST_BYTES
-    most_connections: int = 2048
+    bounds: Bounds = field(default_factory=Bounds)
+    #: the streams that the operator declared, beside those that have a log; None: any
+    streams: frozenset[str] | None = None
+    #: the limit of open files
+    descriptors: int = MOST_DESCRIPTORS
     most_waiting_bytes: int = 64 << 20
     partitions: int = PARTITIONS
     segment_bytes: int = SEGMENT_BYTES
     gather_seconds: float = 0.005
-    #: how long a hello, or the rest of a frame, may be on its way
+    #: how long a connection may take to prove who it is, with its TLS handshake
+    hello_seconds: float = 10.0
+    #: how long a message may be on its way, from its first byte to its last
     patience_seconds: float = 30.0
     prune_seconds: float = 30.0
+    #: how long a producer must have been silent before its spool may continue elsewhere
+    takeover_seconds: float = 30.0
     retention: Retention = field(default_factory=Retention)
 
 
@@ -55,8 +69,11 @@ class Gateway:
             segment_bytes=settings.segment_bytes,
             gather_seconds=settings.gather_seconds,
         )
+        self.admission = Admission(
+            settings.bounds, lambda: compute_room(settings.descriptors, self.committer.descriptors)
+        )
         self.connections: set[Connection] = set()
-        self._by_producer: dict[tuple[str, str], Connection] = {}
+        self.producers = Producers(settings.directory, settings.takeover_seconds)
         self.refused = 0
 
     @property
@@ -64,21 +81,30 @@ class Gateway:
         """Whether the bytes that wait to be written have reached their limit."""
         return self.committer.waiting_bytes >= self.settings.most_waiting_bytes
 
-    def check_token(self, token: str, hint: str = "Give --token-file with the same token.") -> None:
-        """Raise unless the token is the required one, or none is required."""
-        if self.settings.token and not hmac.compare_digest(token.encode(), self.settings.token.encode()):
-            raise UserError("BAD_TOKEN", "the token is not the gateway's", hint=hint)
+    def check_declared(self, stream: str) -> str:
+        """Raise unless the operator declared a stream, or it has a log already."""
+        declared = self.settings.streams
+        if declared is None or stream in declared or self.committer.has_log(stream):
+            return stream
+        raise UserError(
+            "STREAM_NOT_DECLARED",
+            f"the gateway has no stream {stream}",
+            hint=f"If it is meant, start the gateway with --stream {stream}.",
+        )
 
     def collect_metrics(self) -> dict[str, object]:
         """Collect the counters."""
         return {
             "connections": len(self.connections),
-            "refused": self.refused,
+            "waiting_connections": self.admission.waiting,
+            "refused": self.refused + self.admission.displaced,
             **self.committer.collect_metrics(),
         }
 
     async def open(self) -> None:
         """Open the existing logs, before any connection is accepted."""
+        streams = sorted(path.parent for path in self.settings.directory.glob("*/log.json"))
+        report_open_directories([self.settings.directory, *streams])
         for name, cut in (await self.committer.open_all()).items():
             log_event("log opened", stream=name, cut_bytes=cut)
 
@@ -89,20 +115,11 @@ class Gateway:
             tasks.create_task(self._watch())
             tasks.create_task(self._prune())
 
-    def register(self, connection: Connection, hello: Hello) -> None:
-        """Make a connection the one of its producer; close an older one."""
-        key = (hello.stream, hello.producer)
-        before = self._by_producer.get(key)
-        self._by_producer[key] = connection
-        if before is not None and before is not connection:
-            before.refuse(ExternalError("TAKEN_OVER", "the producer has connected again"))
-
     def unregister(self, connection: Connection) -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
-        hello = connection.intake.hello
-        if hello and self._by_producer.get((hello.stream, hello.producer)) is connection:
-            del self._by_producer[hello.stream, hello.producer]
+        if hello := connection.intake.hello:
+            self.producers.disconnect((hello.stream, hello.producer), connection)
 
     def _acknowledge_all(self) -> None:
         for connection in list(self.connections):
@@ -114,7 +131,7 @@ class Gateway:
             await asyncio.sleep(min(self.settings.patience_seconds / 4, 5))
             late = time.monotonic() - self.settings.patience_seconds
             for connection in list(self.connections):
-                if connection.is_unfinished and connection.received_at < late:
+                if connection.is_unfinished and connection.started_at < late:
                     connection.refuse(ExternalError("TOO_SLOW", "the rest of a message did not come"))
 
     async def _prune(self) -> None:
@@ -122,43 +139,58 @@ class Gateway:
             for name, pruned in (await self.committer.prune(self.settings.retention)).items():
                 if pruned.segments:
                     log_event("pruned", stream=name, **asdict(pruned))
+            await self.producers.forget()
             await asyncio.sleep(self.settings.prune_seconds)
 
 
 class Connection(asyncio.Protocol):
     """One agent's connection."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, guest: Guest) -> None:
+        self._gateway, self._guest = gateway, guest
+        guest.on_late = self.refuse
         self.intake = Intake(gateway.settings.most_bytes)
         self._transport: asyncio.Transport | None = None
         self._hello_task: asyncio.Task[None] | None = None
+        self._claim: Claim | None = None
+        #: the session that the agent is offered, and the one before it
+        self._offered = ("", "")
         self._ready = self._over = self._paused = self._writing_paused = False
         self._durable: int | None = None
-        self.received_at = time.monotonic()
+        #: when the first bytes of the message came that is not whole
+        self.started_at = time.monotonic()
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a message has started and is not whole."""
-        return not self._paused and (self.intake.hello is None or self.intake.buffered_bytes > 0)
+        """Whether a message has started and is not whole; how long a hello may take is the guest's matter."""
+        return self._ready and not self._paused and self.intake.buffered_bytes > 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._gateway.connections) >= self._gateway.settings.most_connections:
-            self.refuse(ExternalError("TOO_MANY_CONNECTIONS", "the gateway has as many as it may"))
-            return
-        self._gateway.connections.add(self)
+        try:
+            self._guest.check_room()
+        except PenstockError as error:
+            self.refuse(error)
 
     def data_received(self, data: bytes) -> None:
         if self._over:
             return
-        self.received_at = time.monotonic()
+        was_empty = not self.intake.buffered_bytes
         try:
-            for message in self.intake.feed(data):
+            messages = self.intake.feed(data)
+            if was_empty or messages:
+                self.started_at = time.monotonic()
+            for message in messages:
                 if isinstance(message, Hello):
-                    self._gateway.check_token(message.token)
-                    self._hello_task = asyncio.ensure_future(self._answer_hello(message))
+                    token = self._gateway.settings.tokens.check(message.token)
+                    self._guest.establish()
+                    self._claim = Claim(
+                        message.producer, message.secret, token, message.sessions, message.place
+                    )
+                    self._hello_task = asyncio.ensure_future(self._answer_hello(message, self._claim))
+                elif isinstance(message, SessionTaken):
+                    self._hello_task = asyncio.ensure_future(self._bind(message.session))
                 elif not self._ready:
                     raise ExternalError("BAD_HELLO", "frames came before the hello was answered")
                 else:
@@ -173,15 +205,43 @@ class Connection(asyncio.Protocol):
         if self._gateway.is_full:
             self._pause()
 
-    async def _answer_hello(self, hello: Hello) -> None:
+    async def _answer_hello(self, hello: Hello, claim: Claim) -> None:
         try:
-            self._gateway.register(self, hello)
+            self._gateway.check_declared(hello.stream)
+            if hello.sessions is not None:
+                self._offered = await self._gateway.producers.offer_session(hello.stream, claim)
+            else:
+                await self._connect(hello, claim)
             position = await self._gateway.committer.position(hello.stream, hello.producer)
         except PenstockError as error:
             self.refuse(error)
             return
+        answer: dict[str, object] = {"next": position, "most_bytes": self._gateway.settings.most_bytes}
+        if hello.sessions is not None:
+            answer |= {"session": self._offered[0], "former": self._offered[1]}
+        self._send(answer)
+
+    async def _bind(self, session: str) -> None:
+        """Bind the name to the session that the agent has stored."""
+        hello, claim = self.intake.hello, self._claim
+        assert hello is not None
+        assert claim is not None
+        try:
+            if not session or session != self._offered[0]:
+                raise ExternalError("BAD_HELLO", "another session was offered")
+            await self._connect(hello, claim)
+        except PenstockError as error:
+            self.refuse(error)
+            return
+        self._send({"ready": True})
+
+    async def _connect(self, hello: Hello, claim: Claim) -> None:
+        """Make this the connection of its producer."""
+        await self._gateway.producers.bind(hello.stream, claim, self._offered[0])
+        self._guest.stop_deadline()
+        self._gateway.connections.add(self)
+        self._gateway.producers.connect((hello.stream, hello.producer), self)
         self._ready = True
-        self._send({"next": position, "most_bytes": self._gateway.settings.most_bytes})
 
     def _handle_outcome(self, outcome: FrameOutcome) -> None:
         if isinstance(outcome, PenstockError):
@@ -202,6 +262,7 @@ class Connection(asyncio.Protocol):
             and not self._over
         ):
             self._paused = False
+            self.started_at = time.monotonic()
             self._transport.resume_reading()
 
     def _pause(self) -> None:
@@ -226,12 +287,11 @@ class Connection(asyncio.Protocol):
         self._over = True
         self._gateway.refused += 1
         hello = self.intake.hello
-        peer = self._transport.get_extra_info("peername")
         log_event(
             "refused",
             condition=error.condition,
             reason=error.primary,
-            peer=peer and f"{peer[0]}:{peer[1]}",
+            peer=self._guest.peer,
             producer=hello and hello.producer,
         )
         answer: dict[str, object] = {"error": error.condition, "reason": error.primary, "hint": error.hint}
@@ -251,4 +311,5 @@ class Connection(asyncio.Protocol):
         self._over = True
         if self._hello_task is not None:
             self._hello_task.cancel()
+        self._guest.leave()
         self._gateway.unregister(self)

@@ -6,17 +6,25 @@ import argparse
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
-from penstock.ingest.addresses import is_loopback, parse_address, parse_size
+from penstock.ingest.addresses import parse_address, parse_size
+from penstock.ingest.admission import Bounds
+from penstock.ingest.bindings import Bindings
+from penstock.ingest.descriptors import raise_descriptor_limit
 from penstock.ingest.event_log import log_event
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
-from penstock.ingest.http import HttpServer, head_limit
+from penstock.ingest.http import HttpServer
+from penstock.ingest.intake import check_producer, check_stream
+from penstock.ingest.listener import Guest, Listener
 from penstock.ingest.store import PARTITIONS, Retention
+from penstock.ingest.tokens import Tokens
+from penstock.request_origin import is_loopback
 from penstock.token_file import token_in
 
 if TYPE_CHECKING:
@@ -41,11 +49,39 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="address for agents (default %(default)s)",
     )
+    add_option(
+        "--stream",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="declare a stream; may be repeated. Those with a log in DIR are declared",
+    )
+    add_option(
+        "--any-stream",
+        action="store_true",
+        help="accept streams that were not declared (the default without --stream if no other host can connect)",
+    )
     add_option("--http", metavar="HOST:PORT", help="address that accepts lines by HTTP POST (default: none)")
     add_option(
         "--token-file",
         metavar="FILE",
         help="file with the token of senders; required if other hosts can connect",
+    )
+    add_option(
+        "--agent-tokens",
+        metavar="FILE",
+        help="file with a token for each sender, a line NAME TOKEN; a producer belongs to its first token",
+    )
+    add_option(
+        "--takeover",
+        default="30s",
+        metavar="TIME",
+        help="how long a producer must be silent before its spool may continue elsewhere (default %(default)s)",
+    )
+    add_option(
+        "--release",
+        metavar="STREAM/PRODUCER",
+        help="release the name of a producer, so that the next who presents a secret gets it, and exit",
     )
     add_option("--tls-cert", metavar="FILE", help="certificate (PEM); then all connections use TLS")
     add_option("--tls-key", metavar="FILE", help="key of the certificate (PEM)")
@@ -61,6 +97,13 @@ def build_parser() -> argparse.ArgumentParser:
         default=2048,
         metavar="N",
         help="maximum number of connections (default %(default)s)",
+    )
+    add_option(
+        "--most-per-address",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="maximum number of connections from one address (default %(default)s)",
     )
     add_option(
         "--most-waiting",
@@ -99,28 +142,38 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Run the gateway until a signal stops it."""
     options = build_parser().parse_args(arguments)
-    token = token_in(Path(options.token_file)) if options.token_file else ""
+    if options.release:
+        return _release(Path(options.dir), options.release)
+    tokens = Tokens(
+        token_in(Path(options.token_file)) if options.token_file else "",
+        Path(options.agent_tokens) if options.agent_tokens else None,
+    )
     listens = [
         (name, parse_address(text))
         for name, text in (("listen", options.listen), ("http", options.http))
         if text
     ]
     for name, (host, _) in listens:
-        if not is_loopback(host) and not token:
+        if not is_loopback(host) and not tokens.are_required:
             raise UserError(
                 "TOKEN_NEEDED",
                 f"--{name} {host} can be reached from other hosts, so a token is required",
                 hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token, for gateway and agents.",
             )
-    if options.partitions < 1 or options.most_connections < 1:
-        raise UserError("BAD_SETTING", "--partitions and --most-connections must be at least 1")
+    if min(options.partitions, options.most_connections, options.most_per_address) < 1:
+        raise UserError(
+            "BAD_SETTING", "--partitions, --most-connections and --most-per-address must be at least 1"
+        )
     if parse_size(options.most_bytes) < LEAST_MOST_BYTES:
         raise UserError("BAD_SETTING", f"--most-bytes must be at least {LEAST_MOST_BYTES}")
     settings = GatewaySettings(
         Path(options.dir).absolute(),
-        token=token,
+        tokens=tokens,
+        takeover_seconds=microseconds(options.takeover) / 1e6,
         most_bytes=parse_size(options.most_bytes),
-        most_connections=options.most_connections,
+        streams=_declare_streams(options, [host for _, (host, _) in listens]),
+        bounds=Bounds(options.most_connections, options.most_per_address),
+        descriptors=raise_descriptor_limit(),
         most_waiting_bytes=parse_size(options.most_waiting),
         partitions=options.partitions,
         segment_bytes=parse_size(options.segment_bytes),
@@ -141,6 +194,26 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _declare_streams(options: argparse.Namespace, hosts: Sequence[str]) -> frozenset[str] | None:
+    """The streams that are declared; None if any is accepted."""
+    if options.any_stream or (not options.stream and all(map(is_loopback, hosts))):
+        return None
+    return frozenset(map(check_stream, options.stream))
+
+
+def _release(directory: Path, name: str) -> int:
+    """Release the name of a producer."""
+    stream, _, producer = name.partition("/")
+    if not Bindings(directory).release(check_stream(stream), check_producer(producer)):
+        raise UserError(
+            "NOT_BOUND",
+            f"no producer {producer} is bound in the stream {stream}",
+            hint=f"Write STREAM/PRODUCER; the streams are the folders of {directory}.",
+        )
+    log_event("released", stream=stream, producer=producer)
+    return 0
+
+
 async def _serve(
     settings: GatewaySettings, listens: dict[str, tuple[str, int]], tls: ssl.SSLContext | None
 ) -> None:
@@ -151,41 +224,42 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     await gateway.open()
     working = asyncio.create_task(gateway.run())
-    try:
-        host, port = listens["listen"]
-        patience = None if tls is None else settings.patience_seconds
-        servers = [
-            await loop.create_server(
-                lambda: Connection(gateway), host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=patience
+    protocols: dict[str, Callable[[Guest], asyncio.BaseProtocol]] = {
+        "listen": partial(Connection, gateway),
+        "http": HttpServer(gateway).make_protocol,
+    }
+    listeners: dict[str, Listener] = {}
+    for name, (host, port) in listens.items():
+        try:
+            listeners[name] = Listener(
+                (host, port),
+                gateway.admission,
+                protocols[name],
+                hello_seconds=settings.hello_seconds,
+                tls=tls,
             )
-        ]
-        if "http" in listens:
-            host, port = listens["http"]
-            servers.append(
-                await asyncio.start_server(
-                    HttpServer(gateway).handle_connection,
-                    host,
-                    port,
-                    limit=head_limit(),
-                    backlog=1024,
-                    ssl=tls,
-                    ssl_handshake_timeout=patience,
-                )
-            )
-    except OSError as error:
-        working.cancel()
-        raise ExternalError(
-            "CANNOT_LISTEN", f"the gateway cannot listen on {host}:{port}", detail=str(error)
-        ) from None
-    for name, server in zip(listens, servers, strict=True):
-        at = server.sockets[0].getsockname()
+        except OSError as error:
+            working.cancel()
+            raise ExternalError(
+                "CANNOT_LISTEN", f"the gateway cannot listen on {host}:{port}", detail=str(error)
+            ) from None
+    accepting = [asyncio.create_task(one.run()) for one in listeners.values()]
+    for name, listener in listeners.items():
+        host, port = listener.address
         log_event(
-            "listening", what=name, host=at[0], port=at[1], token=bool(settings.token), tls=tls is not None
+            "listening",
+            what=name,
+            host=host,
+            port=port,
+            token=settings.tokens.are_required,
+            tls=tls is not None,
         )
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-    for server in servers:
-        server.close()
+    await asyncio.wait([working, *accepting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    for task in accepting:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
     if not stopping.done():
         stopping.cancel()
     working.cancel()

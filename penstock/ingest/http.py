@@ -7,7 +7,10 @@
 
 Receives requests; passes frames to the committer. The response comes when the lines are on disk. With the headers
 `Penstock-Producer` and `Penstock-Position` (the count of bytes that the producer sent before) a request can be
-repeated: the gateway drops what the log already has.
+repeated: the gateway drops what the log already has. `Penstock-Secret` binds the producer's name (`bindings`).
+
+Requests of pages of other sites are refused, as the service refuses them, and so are types of bodies that a form can
+send. A body that is not read is skipped, or ends the connection: it is never taken for a request.
 
 Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refused with a status.
 """
@@ -15,34 +18,52 @@ Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refus
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
 from dataclasses import dataclass
 
-from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.errors import PenstockError, UserError
+from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import FrameOutcome
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
+from penstock.ingest.listener import Guest
 from penstock.ingest.partition import SequenceGap
+from penstock.ingest.tokens import LEAST_TOKEN
 from penstock.metrics import CONTENT_TYPE, Registry, expose
 from penstock.metrics.facts import set_gateway
+from penstock.request_origin import check_local_request
 
 _MOST_HEAD_BYTES = 16 << 10
+_CLOSE_SECONDS = 5.0
+#: a body that was not wanted is skipped up to this size, and after a refusal for so long and so far
+_MOST_SKIPPED_BYTES = 64 << 10
+_MOST_DRAINED_BYTES = 4 << 20
+_DRAIN_SECONDS = 2.0
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: what a proxy may take for the end of a line
+_CONTROL = re.compile(r"[\r\n\0]")
+_CONTENT_TYPES = ("application/x-ndjson", "application/octet-stream", "application/json")
 _EVENTS = re.compile(r"/streams/([^/?]*)/events")
 #: the producer of requests that name none
 UNNAMED = "http"
 _STATUS = {
     "BAD_REQUEST": 400,
     "BAD_TOKEN": 401,
+    "FOREIGN_HOST": 403,
+    "PRODUCER_BOUND": 403,
     "NOT_FOUND": 404,
+    "STREAM_NOT_DECLARED": 404,
     "METHOD_NOT_ALLOWED": 405,
     "SEQUENCE_GAP": 409,
     "LENGTH_REQUIRED": 411,
     "TOO_LARGE": 413,
+    "WRONG_CONTENT_TYPE": 415,
     "BAD_STREAM_NAME": 422,
     "BAD_PRODUCER": 422,
     "NOT_JSON": 422,
@@ -52,12 +73,21 @@ _STATUS = {
 _REASONS = {200: "OK", 503: "Service Unavailable"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Request:
     method: str
     path: str
+    version: str
     headers: dict[str, str]
+    #: of the body; -1 if the request does not say
     length: int
+    #: whether the next byte of the connection is that of the next request
+    is_read: bool
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body, "" if there is none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class HttpServer:
@@ -65,39 +95,49 @@ class HttpServer:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._open = 0
 
-    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def make_protocol(self, guest: Guest) -> asyncio.BaseProtocol:
+        """Make the protocol of a connection."""
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await self._handle_connection(reader, writer, guest)
+            finally:
+                await _close(writer)
+                guest.leave()
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(_MOST_HEAD_BYTES), handle)
+
+    async def _handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guest: Guest
+    ) -> None:
         """Handle all requests of one connection."""
-        settings = self._gateway.settings
-        self._open += 1
-        try:
-            if self._open + len(self._gateway.connections) > settings.most_connections:
-                await self._refuse(
-                    writer,
-                    ExternalError("TOO_MANY_CONNECTIONS", "the gateway has as many connections as it may"),
-                )
+        seconds = self._gateway.settings.patience_seconds * 2
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            try:
+                guest.check_room()
+            except PenstockError as error:
+                await self._refuse(writer, error)
                 return
-            while await asyncio.wait_for(self._handle_request(reader, writer), settings.patience_seconds * 2):
+            while await asyncio.wait_for(self._handle_request(reader, writer, guest), seconds):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass
-        finally:
-            self._open -= 1
-            writer.close()
 
-    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _handle_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guest: Guest
+    ) -> bool:
         """Handle one request; return whether there may be another on this connection."""
         request = None
         try:
             request = await _read_request(reader)
             if request is None:
                 return False
-            status, answer = await self._answer(request, reader)
+            status, answer = await self._answer(request, reader, guest)
         except PenstockError as error:
             await self._refuse(writer, error, request)
+            await _drain(reader, writer)
             return False
-        keep = request.headers.get("connection", "").lower() != "close"
+        keep = request.version == "HTTP/1.1" and request.headers.get("connection", "").lower() != "close"
+        keep = keep and await _skip_body(request, reader)
         await _write_response(writer, status, answer, close=not keep)
         return keep
 
@@ -120,14 +160,18 @@ class HttpServer:
         await _write_response(writer, status, answer, close=True)
 
     async def _answer(
-        self, request: _Request, reader: asyncio.StreamReader
+        self, request: _Request, reader: asyncio.StreamReader, guest: Guest
     ) -> tuple[int, dict[str, object] | str]:
+        if not self._gateway.settings.tokens.are_required:
+            check_local_request(request.headers.get("host"), request.headers.get("origin"))
         if request.path == "/health":
             return 200, {"ok": True}
-        self._gateway.check_token(
+        token = self._gateway.settings.tokens.check(
             request.headers.get("authorization", "").removeprefix("Bearer ").strip(),
             hint="Send the header Authorization: Bearer TOKEN.",
         )
+        guest.establish()
+        guest.stop_deadline()
         if request.path == "/status":
             return 200, self._gateway.collect_metrics()
         if request.path == "/metrics":
@@ -139,10 +183,21 @@ class HttpServer:
             raise UserError("NOT_FOUND", "there is no such path", hint="POST /streams/NAME/events")
         if request.method != "POST":
             raise UserError("METHOD_NOT_ALLOWED", "events must be sent by POST")
-        return 200, await self._append(check_stream(found[1]), request, reader)
+        stream = self._gateway.check_declared(check_stream(found[1]))
+        _check_content_type(request)
+        producer, position = _parse_producer(request)
+        if position is not None:
+            secret = _parse_secret(request)
+            await self._gateway.producers.bind(stream, Claim(producer, secret, token))
+        return 200, await self._append(stream, producer, position, request, reader)
 
     async def _append(
-        self, stream: str, request: _Request, reader: asyncio.StreamReader
+        self,
+        stream: str,
+        producer: str,
+        position: int | None,
+        request: _Request,
+        reader: asyncio.StreamReader,
     ) -> dict[str, object]:
         most = self._gateway.settings.most_bytes
         if request.length < 0:
@@ -152,7 +207,8 @@ class HttpServer:
         while self._gateway.is_full:
             await asyncio.sleep(0.01)
         body = await reader.readexactly(request.length)
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+        request.is_read = True
+        if request.content_type == "application/json":
             body = json_lines(body)
             if len(body) > most:
                 raise UserError(
@@ -162,7 +218,6 @@ class HttpServer:
             return {"lines": 0}
         if not body.endswith(b"\n"):
             body += b"\n"
-        producer, position = _parse_producer(request)
         made_at = int(time.time() * 1e6)
         frame = await asyncio.to_thread(Frame.of, producer, position or 0, body, made_at=made_at)
         done: asyncio.Future[FrameOutcome] = asyncio.get_running_loop().create_future()
@@ -179,6 +234,46 @@ class HttpServer:
         return result if position is None else result | {"durable": outcome.position}
 
 
+def _check_content_type(request: _Request) -> None:
+    """Raise for a type that a form of a page could send, or that is none of lines. Programs may leave it out."""
+    kind = request.content_type
+    if kind not in _CONTENT_TYPES and (kind or "origin" in request.headers):
+        raise UserError(
+            "WRONG_CONTENT_TYPE",
+            f"the body must be {' or '.join(_CONTENT_TYPES)}, not {kind[:80] or 'without a type'}",
+            hint="Set Content-Type: application/x-ndjson for lines, application/json for an array of objects.",
+        )
+
+
+async def _skip_body(request: _Request, reader: asyncio.StreamReader) -> bool:
+    """Skip a body that nobody read, so that it is not taken for a request; False if its end is unknown or far."""
+    if not request.is_read and 0 <= request.length <= _MOST_SKIPPED_BYTES:
+        await reader.readexactly(request.length)
+        request.is_read = True
+    return request.is_read
+
+
+async def _drain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read on for a moment after a refusal: closing with bytes unread would take the response back."""
+    with contextlib.suppress(OSError, TimeoutError):
+        if writer.can_write_eof():
+            writer.write_eof()
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            left = _MOST_DRAINED_BYTES
+            while left > 0 and (data := await reader.read(_MOST_HEAD_BYTES)):
+                left -= len(data)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection; do not wait long for a peer that does not read the response."""
+    writer.close()
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
+
+
 def _parse_producer(request: _Request) -> tuple[str, int | None]:
     """Parse the producer and its position, if the request names them."""
     producer = request.headers.get("penstock-producer")
@@ -190,6 +285,18 @@ def _parse_producer(request: _Request) -> tuple[str, int | None]:
     if check_producer(producer) == UNNAMED:
         raise UserError("BAD_PRODUCER", f"{UNNAMED!r} is reserved for the gateway")
     return producer, int(position)
+
+
+def _parse_secret(request: _Request) -> str:
+    """Parse the secret that proves the producer's name; "" if the request has none."""
+    secret = request.headers.get("penstock-secret", "")
+    if secret and len(secret) < LEAST_TOKEN:
+        raise UserError(
+            "BAD_REQUEST",
+            f"Penstock-Secret must have at least {LEAST_TOKEN} characters",
+            hint="Make one with: openssl rand -hex 24.",
+        )
+    return secret
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
@@ -205,15 +312,16 @@ async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip() or name.lower() in headers:
-            raise UserError("BAD_REQUEST", "a header is malformed")
+        if not colon or not _HEADER_NAME.fullmatch(name) or name.lower() in headers or _CONTROL.search(value):
+            raise UserError("BAD_REQUEST", "a header is malformed, or there twice")
         headers[name.lower()] = value.strip()
     length = headers.get("content-length", "-1" if "transfer-encoding" in headers else "0")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+    if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or _CONTROL.search(first):
         raise UserError("BAD_REQUEST", "the request is not HTTP/1.1")
     if not re.fullmatch(r"-1|[0-9]{1,18}", length):
         raise UserError("BAD_REQUEST", "Content-Length is not a number")
-    return _Request(words[0], words[1], headers, -1 if "transfer-encoding" in headers else int(length))
+    known = -1 if "transfer-encoding" in headers else int(length)
+    return _Request(words[0], words[1], words[2], headers, known, is_read=known == 0)
 
 
 def _build_refusal(error: PenstockError) -> tuple[int, dict[str, object]]:
@@ -234,8 +342,3 @@ async def _write_response(
     )
     writer.write(head.encode() + body)
     await writer.drain()
-
-
-def head_limit() -> int:
-    """The most bytes of a request's head."""
-    return _MOST_HEAD_BYTES

@@ -123,7 +123,7 @@ class Partition:
         if not self._group:
             return False
         if not self.has_segment:
-            self.directory.mkdir(exist_ok=True)
+            self.directory.mkdir(mode=0o700, exist_ok=True)
             self._open()
             sync_directory(self.directory.parent)
         elif self._written.length >= self._segment_bytes:
@@ -183,7 +183,7 @@ class Partition:
     def _open(self) -> None:
         """Recover the producers' positions from the newest segment; cut what was not written whole."""
         if self._commit_fd < 0:
-            self._commit_fd = os.open(self.directory / "commit", os.O_RDWR | os.O_CREAT, 0o644)
+            self._commit_fd = os.open(self.directory / "commit", os.O_RDWR | os.O_CREAT, 0o600)
         commit = read_commit(self.directory)
         for first in reversed(list_segments(self.directory)):
             path = segment_path(self.directory, first)
@@ -237,7 +237,7 @@ class Partition:
         sync_directory(self.directory)
         self._fd, self._known = fd, known
         self._index_fd = os.open(
-            index_path(self.directory, first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644
+            index_path(self.directory, first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
         )
         os.write(self._index_fd, b"".join(entries))
         self._written = Committed(first, place, latest, arrived_at)
@@ -258,13 +258,13 @@ class Partition:
         )
         path = segment_path(self.directory, first)
         data = frame.encoded()
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             _write_at(fd, data, 0)
             os.fsync(fd)
             sync_directory(self.directory)
             index_fd = os.open(
-                index_path(self.directory, first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644
+                index_path(self.directory, first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
             )
         except OSError:
             os.close(fd)

@@ -6,11 +6,11 @@ Receives the offsets that a reader's checkpoints have passed; returns the least 
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.ingest.private_directories import make_private_directory
 from penstock.state.durable import write_whole
 
 #: a reader that has been silent for longer does not count
@@ -19,6 +19,7 @@ SILENT_SECONDS = 7 * 86_400.0
 
 def write_bookmark(stream: Path, reader: str, offsets: Mapping[str, int]) -> None:
     """Record that a reader needs nothing before these offsets."""
+    make_private_directory(stream / "readers")
     write_whole(stream / "readers" / f"{reader}.json", json.dumps(dict(offsets)).encode())
 
 
@@ -35,9 +36,13 @@ def read_floors(stream: Path, now: float = 0.0) -> dict[str, int] | None:
     """
     found = []
     for path in (stream / "readers").glob("[!.]*.json"):
-        with contextlib.suppress(FileNotFoundError):  # forgotten in the meantime
+        try:
             if now - path.stat().st_mtime < SILENT_SECONDS:
                 found.append(json.loads(path.read_bytes()))
+        except FileNotFoundError:  # forgotten in the meantime
+            continue
+        except OSError:  # of another user: it may need everything
+            found.append({})
     if not found:
         return None
     common = set.intersection(*(set(one) for one in found))

@@ -7,6 +7,7 @@ memory at a time: what is in flight is still in the spool.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import select
@@ -17,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import ExternalError
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import GAP, JUMP
-from penstock.ingest.intake import Hello
+from penstock.ingest.intake import Hello, SessionTaken
 from penstock.ingest.spool import FRAME_BYTES, Spool
 
 if TYPE_CHECKING:
@@ -34,7 +36,16 @@ _SEND_SECONDS = 10.0
 _SILENCE_SECONDS = 20.0
 _MOST_ANSWER_BYTES = 64 << 10
 #: refusals that a retry cannot fix
-_FINAL = {"BAD_TOKEN", "BAD_STREAM_NAME", "BAD_PRODUCER", "BAD_HELLO"}
+_FINAL = {
+    "BAD_TOKEN",
+    "BAD_STREAM_NAME",
+    "BAD_PRODUCER",
+    "BAD_HELLO",
+    "POSITION_NOT_OURS",
+    "PRODUCER_BOUND",
+    "PRODUCER_COPIED",
+    "STREAM_NOT_DECLARED",
+}
 
 
 class Refused(Exception):
@@ -43,6 +54,7 @@ class Refused(Exception):
     def __init__(self, message: dict[str, object]) -> None:
         super().__init__(f"[{message.get('error')}] {message.get('reason')}")
         self.final = message.get("error") in _FINAL
+        self.hint = str(message.get("hint") or "")
 
 
 @dataclass
@@ -74,11 +86,12 @@ class Shipper:
     ) -> None:
         self._spool, self._to = spool, to
         self._tls = tls
-        self._hello = Hello(stream, spool.producer, token)
+        self._stream, self._token = stream, token
         self._linger_seconds = linger_seconds
         self._finished = finished
         self._stop = stop or threading.Event()
         self._over = threading.Event()
+        self._noted_at = 0.0
         self._nothing_left = False  # the rest was dropped, or is a line that fits no frame
         self.shipped = Shipped(acknowledged=spool.first)
 
@@ -105,18 +118,11 @@ class Shipper:
             try:
                 self._session()
             except (OSError, ValueError, Refused) as error:
-                reason = str(error) or type(error).__name__
-                if reason != self.shipped.failure:
-                    log_event(
-                        "not connected",
-                        to=f"{self._to[0]}:{self._to[1]}",
-                        reason=reason,
-                        producer=self._spool.producer,
-                    )
-                self.shipped.failure = reason
+                self._report_failure(error)
                 if isinstance(error, Refused) and error.final:
                     pause = 5.0
             finally:
+                self._note_acknowledged()
                 self.shipped.connected = False
             pause = 0.1 if time.monotonic() - started_at > 5 else min(pause * 2, 5.0)
             until = time.monotonic() + pause * random.uniform(0.5, 1.0)
@@ -124,12 +130,41 @@ class Shipper:
                 if not self._spool.pack():
                     self._stop.wait(min(0.1, max(until - time.monotonic(), 0)))
 
+    def _report_failure(self, error: Exception) -> None:
+        """Report why there is no connection, unless that is known."""
+        reason = str(error) or type(error).__name__
+        if reason != self.shipped.failure:
+            facts = {"hint": error.hint} if isinstance(error, Refused) and error.hint else {}
+            log_event(
+                "not connected",
+                to=f"{self._to[0]}:{self._to[1]}",
+                reason=reason,
+                producer=self._spool.producer,
+                **facts,
+            )
+        self.shipped.failure = reason
+
     def _session(self) -> None:
+        identity = self._spool.identity
         with self._connection() as line:
-            line.sendall(self._hello.encoded())
+            hello = Hello(
+                self._stream,
+                identity.producer,
+                self._token,
+                identity.secret,
+                identity.sessions,
+                identity.place,
+            )
+            line.sendall(hello.encoded())
             answers = _Answers(line)
             answer = answers.wait()
             position, most = int(str(answer["next"])), int(str(answer["most_bytes"]))
+            _check_ours(self._spool.check_position, position)
+            if "session" in answer:  # a gateway of the first version offers none
+                identity.take_session(str(answer["session"]))
+                line.sendall(SessionTaken(str(answer["session"])).encoded())
+                answers.wait()
+                identity.confirm(str(answer["former"]))
             self._start_from(position)
             self._ship(line, answers, position, min(FRAME_BYTES, most - 512))
 
@@ -153,9 +188,6 @@ class Shipper:
             end=spool.end,
         )
         shipped.connected, shipped.failure, shipped.acknowledged = True, "", position
-        if position > spool.end:
-            log_event("numbering lost", producer=spool.producer, position=position, end=spool.end)
-            spool.skip_to(position)
         spool.release(position)
 
     def _ship(self, line: socket.socket, answers: _Answers, position: int, most: int) -> None:
@@ -176,7 +208,7 @@ class Shipper:
             rest = self._linger_seconds
             if may_send and waiting > 0:
                 rest = 0.0 if waiting >= most else min(max(due - now, 0.0), rest)
-            answered_at = self._take(answers.poll(rest), answered_at)
+            answered_at = self._take(answers.poll(rest), answered_at, position)
             if position > shipped.acknowledged and time.monotonic() - answered_at > _SILENCE_SECONDS:
                 raise TimeoutError("the gateway does not acknowledge")
 
@@ -195,16 +227,43 @@ class Shipper:
         self.shipped.bytes_sent += len(data)
         return frame.end
 
-    def _take(self, answers: list[dict[str, object]], answered_at: float) -> float:
+    def _take(self, answers: list[dict[str, object]], answered_at: float, sent: int) -> float:
         for answer in answers:
             durable = int(str(answer["durable"]))
+            if durable > sent:
+                raise Refused(
+                    {
+                        "error": "POSITION_NOT_OURS",
+                        "reason": f"the gateway acknowledges {durable}, and only {sent} were sent",
+                        "hint": "Another agent sends under this name. No line of this spool was removed.",
+                    }
+                )
             self.shipped.acknowledged = max(self.shipped.acknowledged, durable)
             self._spool.release(durable)
+        if answers and time.monotonic() >= self._noted_at + _SYNC_SECONDS:
+            self._note_acknowledged()
         return time.monotonic() if answers else answered_at
+
+    def _note_acknowledged(self) -> None:
+        """Note how far the gateway is, for the case that the spool turns out to be a copy."""
+        if self.shipped.connected:
+            self._noted_at = time.monotonic()
+            with contextlib.suppress(OSError):
+                self._spool.identity.note_acknowledged(self.shipped.acknowledged)
 
     def _sync(self) -> None:
         while not self._over.wait(_SYNC_SECONDS):
             self._spool.sync()
+
+
+def _check_ours(check: Callable[[int], None], position: int) -> None:
+    """As a refusal: raise unless a position can be the spool's."""
+    try:
+        check(position)
+    except ExternalError as error:
+        raise Refused(
+            {"error": error.condition, "reason": f"{error.primary}. {error.detail}", "hint": error.hint}
+        ) from None
 
 
 class _Answers:
@@ -213,6 +272,8 @@ class _Answers:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._data = b""
+        #: lines that came together with the one that was waited for
+        self._early: list[dict[str, object]] = []
 
     def wait(self) -> dict[str, object]:
         """Wait for the next line; raise if it is a refusal."""
@@ -220,11 +281,15 @@ class _Answers:
         while time.monotonic() < until:
             found = self.poll(0.5)
             if found:
+                self._early = found[1:]
                 return found[0]
         raise TimeoutError("the gateway does not answer")
 
     def poll(self, seconds: float) -> list[dict[str, object]]:
         """Return the lines that arrive within some time."""
+        if self._early:
+            found, self._early = self._early, []
+            return found
         # what TLS has unpacked already no select sees
         if not getattr(self._line, "pending", int)() and not select.select([self._line], [], [], seconds)[0]:
             return []
@@ -242,10 +307,10 @@ class _Answers:
         *lines, self._data = (self._data + data).split(b"\n")
         if len(self._data) > _MOST_ANSWER_BYTES:
             raise ValueError("the gateway's answer does not end")
-        found = []
+        arrived: list[dict[str, object]] = []
         for text in lines:
             message = json.loads(text)
             if not isinstance(message, dict) or "error" in message:
                 raise Refused(message if isinstance(message, dict) else {})
-            found.append(message)
-        return found
+            arrived.append(message)
+        return arrived

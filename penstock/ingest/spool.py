@@ -3,7 +3,7 @@
 A reader of a pipe or file appends bytes; the shipper reads frames from any position on. A position counts the
 producer's bytes.
 
-    SPOOL/NAME/producer.json            the producer's id, and the machine's boot it last ran in
+    SPOOL/NAME/producer.json            who the producer is (`identity`)
     SPOOL/NAME/00000000000000000000.raw lines as they came; the name is the position of the first byte
     SPOOL/NAME/00000000000000000000.seg the same packed into frames, once the gateway was unreachable for a while
     SPOOL/NAME/dropped                  up to where the oldest lines were dropped
@@ -11,6 +11,7 @@ producer's bytes.
     SPOOL/NAME/skipped                  the numbers left out for newest lines that were dropped
 
 Invariants:
+- Only the owner can read what is created here.
 - Every file but the last ends with the end of a line. The last is always raw.
 - What was appended is read again after kill -9; after a power loss all but what came since the last `sync`, and
   the numbering jumps ahead, so that no position ever means two things.
@@ -21,16 +22,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
+from penstock.ingest.identity import Identity
+from penstock.ingest.private_directories import make_private_directory
 from penstock.ingest.spool_files import Lines, SkippedSpans, SpoolFile, list_files
 from penstock.state.durable import sync_directory, write_whole
 
@@ -40,6 +42,9 @@ FRAME_BYTES = 256 << 10
 _JUMP = 1 << 32
 #: how far back a new file looks for the start of its first line
 _BACK = 64 << 10
+_COPY_HINT = (
+    "Start the agent once with --new-producer: it takes its own name and ships what was read since the copy."
+)
 
 
 # over 25 methods: the reader's half and the shipper's half share the list of files and its lock
@@ -51,11 +56,9 @@ class Spool:
         #: how large a file grows
         self.file_bytes = file_bytes
         self._lock = threading.Lock()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         boot = boot_id() if boot is None else boot
-        facts = directory / "producer.json"
-        known = json.loads(facts.read_bytes()) if facts.exists() else {}
-        self.producer: str = known.get("producer") or f"{_host_name()}-{uuid.uuid4().hex[:12]}"
+        self.identity = Identity(directory, boot)
         self._skipped = SkippedSpans(directory / "skipped")
         self._files: list[SpoolFile] = []
         self._released = 0
@@ -63,10 +66,16 @@ class Spool:
         self._open_files()
         #: where it ended when it was opened, before any jump in the numbers
         self.found_end = self.end
-        if known.get("boot", boot) != boot:
+        moved_at = self._start_place() if self.identity.is_moved else None
+        if self.identity.is_rebooted:
             self.skip_to((self.end // _JUMP + 2) * _JUMP)
-        write_whole(facts, json.dumps({"producer": self.producer, "boot": boot}).encode())
+        self.identity.save(moved_at)
         self._spare = _ReservedSpace(directory / "spare", _BACK)
+
+    @property
+    def producer(self) -> str:
+        """The producer's name."""
+        return self.identity.producer
 
     @property
     def first(self) -> int:
@@ -105,6 +114,7 @@ class Spool:
 
     def bytes_after(self, position: int) -> int:
         """How many bytes there are from a position on."""
+        position = max(position, self.identity.start)
         with self._lock:
             return sum(max(file.end - max(file.first, position), 0) for file in self._files)
 
@@ -177,6 +187,8 @@ class Spool:
 
     def has_given_up(self, position: int, first: int) -> bool:
         """Whether lines between a position and the first that follows were dropped."""
+        if position < self.identity.start == first:
+            return False  # what is before is another producer's
         dropped = position < self.dropped_until or self.has_position(position)
         return dropped or self._skipped.covers(position, first, _JUMP)
 
@@ -191,7 +203,9 @@ class Spool:
         A line longer than `most` is left out: then the frame starts after it.
         """
         found = self._next(position, most)
-        return self._build_frame(found) if isinstance(found, Lines) else found
+        if isinstance(found, Frame):  # packed before the producer took another name
+            return replace(found, producer=self.producer)
+        return self._build_frame(found) if found is not None else None
 
     def lines(self, position: int, most: int = FRAME_BYTES) -> tuple[int, bytes] | None:
         """Read the same as bytes: their position, and the lines."""
@@ -202,6 +216,7 @@ class Spool:
         return Frame.of(self.producer, found.first, found.data, made_at=int(time.time() * 1e6))
 
     def _next(self, position: int, most: int) -> Frame | Lines | None:
+        position = max(position, self.identity.start)
         while True:
             with self._lock:
                 following = [file for file in self._files if file.end > position]
@@ -221,6 +236,27 @@ class Spool:
                 continue  # packed, or dropped, meanwhile
             if found is not None:
                 return found
+
+    def check_position(self, position: int) -> None:
+        """Raise unless this spool can have sent the bytes before a position. If others sent some, none is released."""
+        with self._lock:
+            is_known = position <= self._files[0].first or any(
+                file.first <= position <= file.end for file in self._files
+            )
+        if not is_known or (position > self.identity.since and not self.identity.is_accepted):
+            raise ExternalError(
+                "POSITION_NOT_OURS",
+                f"the gateway has {self.producer} up to {position}, which this agent never sent",
+                detail="Another agent sent under its name, or the spool was restored from an older copy. "
+                "No line of this spool was removed.",
+                hint=_COPY_HINT,
+            )
+
+    def take_new_name(self) -> None:
+        """Become another producer, which starts with the lines that were read at this place."""
+        self.identity.rename()
+        (self.directory / "dropped").unlink(missing_ok=True)  # of the former name's numbers
+        self.release(self.identity.start)
 
     def has_position(self, position: int) -> bool:
         """Whether the byte at a position is still here."""
@@ -287,6 +323,12 @@ class Spool:
         self.sync()
         os.close(self._fd)
 
+    def _start_place(self) -> int:
+        """Start a file for what is read at this place, and return its first position."""
+        self.roll()
+        last = self._files[-1]
+        return last.first if last.size < _BACK else last.end
+
     def _raw(self, first: int, size: int) -> SpoolFile:
         return SpoolFile.raw(self.directory, first, size)
 
@@ -332,8 +374,3 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-
-
-def _host_name() -> str:
-    """The host's name, as far as it can be part of an id."""
-    return "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"

@@ -7,7 +7,7 @@ Receives frames of any producer; returns their durable positions. A commit is on
     STREAM/readers/       up to where each reader no longer needs the log (`readers`)
 
 Invariants: a producer always keeps its partition; a new one goes where the fewest are. One writer at a time,
-by a lock.
+by a lock. Only the owner can read what is created here.
 On failure: `ExternalError` LOG_TAKEN, LOG_DAMAGED, LOG_UNWRITABLE; after LOG_UNWRITABLE the group is as if it
 never was.
 """
@@ -25,6 +25,7 @@ from pathlib import Path
 from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
 from penstock.ingest.partition import Partition, Producer
+from penstock.ingest.private_directories import make_private_directory
 from penstock.ingest.readers import read_floors
 from penstock.ingest.segments import list_segments, segment_path
 from penstock.state.durable import sync_directory, write_whole
@@ -66,8 +67,8 @@ class Store:
         syncing: Executor | None = None,
     ) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        make_private_directory(directory)
+        self._lock = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -103,6 +104,11 @@ class Store:
     def cut_bytes(self) -> int:
         """What opening cut from the ends of segments."""
         return sum(one.cut_bytes for one in self.partitions)
+
+    @property
+    def descriptors(self) -> int:
+        """How many files are open: the lock, and three for each partition."""
+        return 1 + 3 * len(self.partitions)
 
     @property
     def given_up(self) -> int:

@@ -9,6 +9,8 @@ position P on it is file F from offset O".
 A renamed file is finished when it has not changed for a while: by its own times, so that neither a
 restart nor an old rotation restarts the wait.
 
+A file that is a symbolic link is refused unless `follow_symlinks`, also one that appears later or under a rotated name.
+
 Does not guarantee: what is written to a file between its copy and its truncation, or to a file that was removed
 or compressed before it was read.
 """
@@ -20,6 +22,7 @@ import errno
 import json
 import os
 import re
+import stat
 import threading
 import time
 import zlib
@@ -60,6 +63,7 @@ class _Place:
 class TailReader:
     """Follows a file into a spool until `stop` is set."""
 
+    # over 8 parameters: each is an option of the agent
     def __init__(
         self,
         path: Path,
@@ -69,10 +73,12 @@ class TailReader:
         *,
         settle_seconds: float = 5.0,
         poll_seconds: float = 0.1,
+        follow_symlinks: bool = False,
         from_end: bool = False,
         once: bool = False,
     ) -> None:
         self._path, self._spool, self._overflow, self._stop = path, spool, overflow, stop
+        self._follow_symlinks = follow_symlinks
         self._settle_seconds, self._poll_seconds, self._once = settle_seconds, poll_seconds, once
         self._record = spool.directory / "source.json"
         self._fd = -1
@@ -157,11 +163,9 @@ class TailReader:
 
     def _open(self, path: Path, offset: int) -> bool:
         try:
-            self._fd = os.open(path, os.O_RDONLY)
+            self._fd = self._open_file(path)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            raise _unreadable_error(path, error) from None
         try:
             self._write_record(_Place(self._spool.end, os.fstat(self._fd).st_ino, offset))
         except OSError:
@@ -169,6 +173,25 @@ class TailReader:
             raise
         self._seen, self.missing = True, False
         return True
+
+    def _open_file(self, path: Path) -> int:
+        """Open a file to read; raise for a symbolic link, unless they are followed."""
+        try:
+            return os.open(path, os.O_RDONLY | (0 if self._follow_symlinks else os.O_NOFOLLOW))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.ELOOP and not self._follow_symlinks:
+                raise ExternalError(
+                    "FILE_IS_SYMLINK",
+                    f"{path} is a symbolic link",
+                    detail="Whoever may write to its directory could make the agent ship any file that it can read.",
+                    hint="Name the file that it leads to, or start the agent with --follow-symlinks.",
+                ) from None
+            raise _unreadable_error(path, error) from None
+
+    def _stat(self, path: Path) -> os.stat_result:
+        return path.stat(follow_symlinks=self._follow_symlinks)
 
     def _write_record(self, place: _Place) -> None:
         head = os.pread(self._fd, _HEAD_BYTES, 0)
@@ -185,13 +208,11 @@ class TailReader:
         offset = place.offset + max(self._spool.found_end - place.journal, 0)
         for path in [self._path, *self._siblings()]:
             try:
-                if path.stat().st_ino == place.inode:
-                    self._fd = os.open(path, os.O_RDONLY)
+                if self._stat(path).st_ino == place.inode:
+                    self._fd = self._open_file(path)
                     break
             except FileNotFoundError:
                 continue
-            except OSError as error:
-                raise _unreadable_error(path, error) from None
         else:
             log_event("file gone", path=self._path, read=offset)
             if self._spool.ends_inside_a_line:
@@ -248,7 +269,7 @@ class TailReader:
 
     def _is_rotated(self) -> bool:
         try:
-            return self._path.stat().st_ino != os.fstat(self._fd).st_ino
+            return self._stat(self._path).st_ino != os.fstat(self._fd).st_ino
         except FileNotFoundError:
             return False  # between the renaming and the next file
 
@@ -296,8 +317,10 @@ class TailReader:
             if age is None:
                 continue
             try:
-                status = path.stat()
+                status = self._stat(path)
             except FileNotFoundError:
+                continue
+            if stat.S_ISLNK(status.st_mode):
                 continue
             if status.st_ino == done.st_ino:
                 least = age

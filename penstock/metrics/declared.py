@@ -274,6 +274,12 @@ UNIT_SWITCHES = _declare("unit_switches_total", "counter", "switches", "Changes 
 # ---------------------------------------------------------------- agents and gateways
 
 GATEWAY_CONNECTIONS = _declare("gateway_connections", "gauge", "connections", "Agents that are connected.")
+GATEWAY_WAITING_CONNECTIONS = _declare(
+    "gateway_waiting_connections",
+    "gauge",
+    "connections",
+    "Connections that have not yet proved who they are.",
+)
 GATEWAY_REFUSED = _declare(
     "gateway_refused_total", "counter", "refusals", "Connections and requests refused."
 )

@@ -63,6 +63,7 @@ def set_gateway(registry: Registry, figures: Facts) -> None:
     """What a gateway has counted (`GET /status` of its HTTP door)."""
     for metric, name in (
         (m.GATEWAY_CONNECTIONS, "connections"),
+        (m.GATEWAY_WAITING_CONNECTIONS, "waiting_connections"),
         (m.GATEWAY_REFUSED, "refused"),
         (m.GATEWAY_GROUPS, "groups"),
         (m.GATEWAY_FRAMES, "frames"),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import re
 from pathlib import Path
 
 from penstock.errors import UserError
+from penstock.request_origin import check_local_request as check_local_request
+from penstock.request_origin import is_loopback as is_loopback
 from penstock.token_file import token_in
 
 _TOKEN_HINT = "openssl rand -hex 24 > token; chmod 600 token; then --token-file token."
@@ -54,14 +55,6 @@ def read_token(file: Path) -> Token:
     return Token(token_in(file))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def parse_address(listen: str) -> tuple[str, int]:
     """Return host and port of `--listen`."""
     host, _, port = listen.rpartition(":")
@@ -88,17 +81,6 @@ def check_token_for_code(allow_code: bool, token: Token | None) -> None:
             "a service that takes code needs a token, also on the loopback address",
             hint=_TOKEN_HINT,
         )
-
-
-def check_local_request(host: str | None, origin: str | None) -> None:
-    """Without a token: raise for a request that a page of another site makes in a browser on this machine."""
-    name = re.sub(r":\d+$", "", host or "")
-    if not is_loopback(name):
-        raise UserError(
-            "FOREIGN_HOST", "this service is for its own machine only", detail=f"it was called {host!r}"
-        )
-    if origin is not None and re.sub(r"^https?://", "", origin) != host:
-        raise UserError("FOREIGN_HOST", "a page of another site may not use this service", detail=origin)
 
 
 def check_origin(host: str | None, origin: str | None) -> None:

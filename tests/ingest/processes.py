@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -45,13 +46,20 @@ def token_file(path: Path, token: str) -> Path:
 class Running:
     """A process of `penstock`, and the JSON events that it reports on standard error."""
 
-    def __init__(self, *arguments: object, stdin: int | IO[bytes] | None = subprocess.DEVNULL) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        stdin: int | IO[bytes] | None = subprocess.DEVNULL,
+        descriptors: tuple[int, int] | None = None,
+    ) -> None:
+        """`descriptors`: its soft and hard limit of open files."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             [sys.executable, "-m", "penstock.main", *map(str, arguments)],
             stdin=stdin,
             stderr=self._stderr,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            preexec_fn=descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)),
         )
 
     def text(self) -> str:
@@ -88,10 +96,16 @@ class Processes:
     def log(self) -> Path:
         return self.directory / "log"
 
-    def gateway(self, *more: object, http: bool = False, ready: bool = True) -> Running:
+    def gateway(
+        self,
+        *more: object,
+        http: bool = False,
+        ready: bool = True,
+        descriptors: tuple[int, int] | None = None,
+    ) -> Running:
         listens = ["--listen", f"127.0.0.1:{self.port}"]
         listens += ["--http", f"127.0.0.1:{self.http_port}"] if http else []
-        running = Running("gateway", "--dir", self.log, *listens, *more)
+        running = Running("gateway", "--dir", self.log, *listens, *more, descriptors=descriptors)
         self._all.append(running)
         if ready:
             until(

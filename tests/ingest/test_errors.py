@@ -13,8 +13,10 @@ import pytest
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.agent_command import _load_reduce
 from penstock.ingest.committer import Committer
+from penstock.ingest.frames import Frame
 from penstock.ingest.gateway import MOST_BYTES, Connection, Gateway, GatewaySettings
-from penstock.ingest.intake import MOST_HELLO_BYTES, Intake, parse_hello
+from penstock.ingest.intake import MOST_HELLO_BYTES, Hello, Intake, parse_hello
+from penstock.ingest.listener import Listener
 from tests.ingest.processes import Processes
 
 
@@ -58,24 +60,56 @@ def test_a_gateway_refuses_to_start_on_a_taken_address(processes: Processes) -> 
     assert "CANNOT_LISTEN" in gateway.text()
 
 
-def test_a_connection_with_an_unfinished_message_is_closed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("started", "rest", "settings", "reason"),
+    [
+        (b"", b" " * 4000, {"hello_seconds": 1.0}, b"did not say who it is in time"),
+        (
+            Hello("s", "p").encoded(),
+            Frame.of("p", 0, b"".join(b"%d\n" % (n * n) for n in range(5000))).encoded(),
+            {"patience_seconds": 1.0},
+            b"the rest of a message did not come",
+        ),
+    ],
+    ids=["hello", "frame"],
+)
+def test_a_message_has_an_absolute_deadline_however_it_trickles(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    started: bytes,
+    rest: bytes,
+    settings: dict[str, float],
+    reason: bytes,
 ) -> None:
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        for byte in rest:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.1)
+
     async def exercise() -> bytes:
-        gateway = Gateway(GatewaySettings(tmp_path, patience_seconds=0.2))
-        task = asyncio.ensure_future(gateway.run())
-        server = await asyncio.get_running_loop().create_server(lambda: Connection(gateway), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        writer.write(b'{"penstock"')
+        gateway = Gateway(GatewaySettings(tmp_path, **settings))  # type: ignore[arg-type]
+        listener = Listener(
+            ("127.0.0.1", 0),
+            gateway.admission,
+            lambda guest: Connection(gateway, guest),
+            hello_seconds=gateway.settings.hello_seconds,
+        )
+        tasks = [asyncio.ensure_future(one) for one in (gateway.run(), listener.run())]
+        reader, writer = await asyncio.open_connection(*listener.address)
         try:
+            writer.write(started)
+            if started:
+                assert b"next" in await reader.readline()
+            tasks.append(asyncio.ensure_future(trickle(writer)))
             return await asyncio.wait_for(reader.read(), 60)
         finally:
             writer.close()
-            server.close()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await gateway.committer.close()
 
-    assert b"the rest of a message did not come" in asyncio.run(exercise())
+    assert reason in asyncio.run(exercise())
     assert "TOO_SLOW" in capsys.readouterr().err
 
 

@@ -78,7 +78,8 @@ def test_http_works_over_tls(processes: Processes, tmp_path: Path) -> None:
     processes.gateway("--tls-cert", ours, "--tls-key", key, http=True)
     url = f"https://127.0.0.1:{processes.http_port}/streams/logs/events"
     good = ssl.create_default_context(cafile=ours)
-    with urllib.request.urlopen(url, b"a\nb\n", timeout=30, context=good) as reply:
+    lines = urllib.request.Request(url, b"a\nb\n", {"Content-Type": "application/x-ndjson"})
+    with urllib.request.urlopen(lines, timeout=30, context=good) as reply:
         assert json.load(reply)["lines"] == 2
     with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
         urllib.request.urlopen(url, b"c\n", timeout=30, context=ssl.create_default_context(cafile=other))
