@@ -49,7 +49,10 @@ class Door:
         token = None if token_file is None else read_token(token_file)
         check_token_for_address(host, token)
         limits = Limits(
-            requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers
+            requests_per_second=rate,
+            request_burst=max(1, round(2 * rate)),
+            subscribers=subscribers,
+            connections=max(Limits.connections, 2 * subscribers),
         )
         return Door(host, port, token, _check_tls(tls_cert, tls_key), limits)
 

@@ -22,6 +22,7 @@ from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
+from penstock.server.connections import Connections
 from penstock.server.diagnostics import Limit, Name, add_diagnostic_pages
 from penstock.server.forwarding import REQUEST, Forwarding
 from penstock.server.host import Host
@@ -80,6 +81,8 @@ class Service:
         self.host, self.limits, self.token = host, limits or Limits(), token
         #: whether it has the dashboard's pages, which need WebSockets
         self.has_pages = False
+        #: those of the server that serves it
+        self.connections: Connections | None = None
         self.hub, self.recent_lines = Hub(host, self.limits), RecentLines()
         self.api = FastAPI(
             title="Penstock",
@@ -165,6 +168,10 @@ class Service:
             "subscribers_dropped": dict(self.hub.dropped),
         }
 
+    def connection_counts(self) -> dict[str, int]:
+        """How many connections are open, and how many were ended, by reason."""
+        return {} if self.connections is None else {"open": len(self.connections), **self.connections.ended}
+
 
 # -- pages ---------------------------------------------------------------------------------------
 
@@ -188,9 +195,8 @@ def _add_service_pages(api: FastAPI, service: Service) -> None:
     @api.get("/metrics", tags=["service"], response_class=Response)
     def prometheus() -> Response:
         """All metrics for Prometheus."""
-        return Response(
-            host.export_metrics(service.status(), service.gate.responses), media_type=CONTENT_TYPE
-        )
+        text = host.export_metrics(service.status(), service.gate.responses, service.connection_counts())
+        return Response(text, media_type=CONTENT_TYPE)
 
     @api.get("/coordinators", tags=["service"])
     def coordinators() -> list[schemas.Coordinator]:

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from penstock.cli.commands import app as cli
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.server.api import Service
 from penstock.server.host import Host
-from penstock.server.http_server import Server, Tls
+from penstock.server.http_server import Server
 from penstock.server.security import (
     Token,
     check_local_request,
@@ -32,6 +31,7 @@ from penstock.server.security import (
 from penstock.server.statement_guard import StatementGuard
 from penstock.sql.parse import parse
 from tests.server import kit
+from tests.server.certificate import make_certificate
 
 TOKEN = "a-token-of-24-characters"
 
@@ -337,23 +337,8 @@ def test_any_text_can_be_a_parameter(tmp_path: Path, text: str) -> None:
     not any(os.access(f"{p}/openssl", os.X_OK) for p in os.environ["PATH"].split(":")), reason="no openssl"
 )
 def test_the_service_works_over_https(tmp_path: Path) -> None:
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    command += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     host = Host(Program("x", tmp_path / "state"), tmp_path / "state")
-    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
+    tls = make_certificate(tmp_path)
     with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:
         assert server.url.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
