@@ -62,6 +62,7 @@ class Server:
                 lifespan="on",
                 ws="wsproto" if service.has_pages else "none",
                 ws_max_size=1 << 20,
+                ws_per_message_deflate=False,  # a message of a few bytes would become one of many
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=math.ceil(service.limits.idle_seconds),

@@ -17,6 +17,8 @@ class Limits:
 
     #: the longest body of a request, in bytes
     body_bytes: int = 4 << 20
+    #: that of a login, which needs no token
+    login_bytes: int = 4 << 10
     #: the longest SQL in one request, in characters
     sql_characters: int = 200_000
     #: requests a second of one client, and how many it may send at once after a pause

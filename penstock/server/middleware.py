@@ -5,6 +5,7 @@ Guarantees: a body is counted while it arrives and never held beyond its limit.
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
@@ -12,13 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError, UserError
 from penstock.server.limits import Limits, RateLimiter
-from penstock.server.security import Token, check_local_request, check_origin
+from penstock.server.security import Token, check_local_request, check_origin, check_site, is_of_other_site
 from penstock.server.structured_log import log
 from penstock.server.wire import ARROW, PROBLEM, problem, status_of
 
@@ -30,6 +32,10 @@ COOKIE = "penstock"
 _OPEN = frozenset({"/", "/health", "/favicon.ico", LOGIN})
 #: the status in the log of a request whose client disconnected before the response, and the key in its scope
 _CLIENT_GONE_STATUS, CLIENT_GONE = 499, "penstock.client_gone"
+_LINK = (
+    '<!doctype html><meta charset="utf-8"><title>Penstock</title>'
+    '<p>A page of another site leads here. <a href="{path}">Open the page of Penstock</a></p>'
+)
 
 
 class Refusal(Exception):
@@ -90,7 +96,10 @@ class Gate:
             if (result := self._find_cached_result(scope)) is not None:
                 await _send_json(result, send_watched)
                 return
-            await self._app(scope, self._limit_body(receive_watched), send_watched)
+            if _is_page_request(scope) and is_of_other_site(_headers(scope)):
+                await _send_link(scope["path"], send_watched)
+                return
+            await self._app(scope, self._limit_body(receive_watched, self._most_bytes(scope)), send_watched)
         except Refusal as refusal:
             if status:  # the response has started; no other can be sent
                 raise
@@ -150,6 +159,7 @@ class Gate:
             )
             raise Refusal(error, **{"retry-after": str(max(1, round(wait)))})
         try:
+            check_site(headers)
             if self._token is None:
                 check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
@@ -164,8 +174,9 @@ class Gate:
             )
             raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
         length = headers.get(b"content-length", "0")
-        if not length.isdigit() or int(length) > self._limits.body_bytes:
-            raise Refusal(self._too_large())
+        most = self._most_bytes(scope)
+        if not length.isdecimal() or int(length) > most:
+            raise Refusal(_too_large(most))
 
     def _has_pass(self, scope: Scope) -> bool:
         """Whether a browser that logged in requests a page; its pass is valid for nothing else."""
@@ -183,7 +194,11 @@ class Gate:
                 raise Refusal(error) from error
         return self._token.accepts_pass(cookie.value, time.time())
 
-    def _limit_body(self, receive: Receive) -> Receive:
+    def _most_bytes(self, scope: Scope) -> int:
+        """The longest body of a request."""
+        return self._limits.login_bytes if scope["path"] == LOGIN else self._limits.body_bytes
+
+    def _limit_body(self, receive: Receive, most: int) -> Receive:
         """Receive a body up to the limit, also one that comes without its length."""
         size = 0
 
@@ -191,18 +206,15 @@ class Gate:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > self._limits.body_bytes:
-                raise Refusal(self._too_large())
+            if size > most:
+                raise Refusal(_too_large(most))
             return message
 
         return receive_limited
 
-    def _too_large(self) -> UserError:
-        return UserError(
-            "BODY_TOO_LARGE",
-            f"the body is longer than {self._limits.body_bytes:,} bytes",
-            hint="Send it in parts.",
-        )
+
+def _too_large(most: int) -> UserError:
+    return UserError("BODY_TOO_LARGE", f"the body is longer than {most:,} bytes", hint="Send it in parts.")
 
 
 def is_client_gone(failure: Exception) -> bool:
@@ -250,6 +262,14 @@ def _page_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
 
 async def _send_json(body: bytes, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_link(path: str, send: Send) -> None:
+    """Let a person who comes from another site open the page; no page of that site can."""
+    body = _LINK.format(path=html.escape(quote(path))).encode()
+    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.errors import UserError
@@ -105,3 +106,20 @@ def check_origin(host: str | None, origin: str | None) -> None:
     """For a browser with a pass: raise for a request that a page of another site makes."""
     if host is None or origin is None or re.sub(r"^https?://", "", origin) != host:
         raise UserError("FOREIGN_HOST", "a page of another site may not use this service", detail=origin)
+
+
+def is_of_other_site(headers: Mapping[bytes, str]) -> bool:
+    """Whether a browser sends a request because of a page of another site."""
+    return headers.get(b"sec-fetch-site") in ("cross-site", "same-site")
+
+
+def check_site(headers: Mapping[bytes, str]) -> None:
+    """Raise for a request that a page of another site makes, unless a person follows a link there."""
+    is_link = headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+    if is_of_other_site(headers) and not is_link:
+        raise UserError(
+            "FOREIGN_HOST",
+            "a page of another site may not use this service",
+            detail=f"Sec-Fetch-Site is {headers[b'sec-fetch-site']!r}.",
+            hint="Open the address of the service itself.",
+        )

@@ -152,6 +152,37 @@ def test_a_page_of_another_site_is_refused(tmp_path: Path) -> None:
         assert site.get("/jobs/pages")["life"] == "running"
 
 
+@pytest.mark.parametrize("path", ["/status", "/ui/", "/jobs/pages/answer", "/health", "/"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+    ],
+)
+def test_a_get_of_another_site_reaches_no_page(local: kit.Site, path: str, headers: dict[str, str]) -> None:
+    response = local.http.get(path, headers=headers)
+    assert (response.status_code, response.json()["condition"]) == (403, "FOREIGN_HOST")
+
+
+def test_a_link_on_another_site_shows_a_link_and_builds_no_page(local: kit.Site) -> None:
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    response = local.http.get("/ui/jobs/x%22%3Cb%3E", headers=link)
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert 'href="/ui/jobs/x%22%3Cb%3E"' in response.text
+    own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for headers in (own, {**own, "sec-fetch-site": "none"}, {}):
+        assert local.http.get("/ui/jobs/x", headers=headers).status_code == 404, "no pages are mounted here"
+    assert local.http.get("/openapi.json", headers=link).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Site]:
+    with kit.site(tmp_path_factory.mktemp("local") / "state") as found:
+        yield found
+
+
 # -- files ---------------------------------------------------------------------------------------
 
 STREAM = "CREATE STREAM s FROM {} FORMAT combined_log EVENT TIME time"
