@@ -16,8 +16,13 @@ _LEAST_TOKEN = 16
 
 def token_in(file: Path) -> str:
     """The token in a file that only its owner can read."""
+    return check_token(read_private(file).strip(), file)
+
+
+def read_private(file: Path) -> str:
+    """The content of a file that only its owner can read."""
     try:
-        text = file.read_text().strip()
+        text = file.read_text()
         mode = stat.S_IMODE(file.stat().st_mode)
     except (OSError, UnicodeDecodeError) as failure:
         raise ExternalError(
@@ -29,6 +34,11 @@ def token_in(file: Path) -> str:
             f"others can read the token file {file}",
             hint=f"Run chmod 600 {file}, and put a new token into it.",
         )
+    return text
+
+
+def check_token(text: str, file: Path) -> str:
+    """Return a token if it is long enough."""
     if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         raise UserError(
             "TOKEN_TOO_SHORT",

@@ -1,4 +1,4 @@
-"""Checks every request before the API sees it: token, rate, size of the body; and logs each with its status.
+"""Checks every request before the API sees it: token and role, rate, size of the body; and logs each with its status.
 
 Guarantees: a body is counted while it arrives and never held beyond its limit.
 """
@@ -20,11 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError, UserError
 from penstock.server.limits import Limits, RateLimiter
-from penstock.server.security import Token, check_local_request, check_origin, check_site, is_of_other_site
+from penstock.server.security import check_local_request, check_origin, check_site, is_of_other_site
+from penstock.server.sessions import Sessions
 from penstock.server.structured_log import log
+from penstock.server.tokens import ANYONE, CALLER, Caller, Role, Token, Tokens, check_role, needed_role
 from penstock.server.wire import ARROW, PROBLEM, problem, status_of
 
-#: the path of the dashboard's pages, that of the login, and the cookie with the login pass
+#: the path of the dashboard's pages, that of the login, and the cookie with the session
 PAGES = "/ui"
 LOGIN = f"{PAGES}/login"
 COOKIE = "penstock"
@@ -53,10 +55,14 @@ class Gate:
         self,
         app: ASGIApp,
         limits: Limits,
-        token: Token | None,
+        tokens: Tokens | None,
+        sessions: Sessions | None = None,
         cached_result: Callable[[str], bytes | None] = lambda job: None,
+        audit: Callable[..., None] = lambda caller, did, **facts: None,
     ) -> None:
-        self._app, self._limits, self._token = app, limits, token
+        self._app, self._limits, self._tokens, self._sessions = app, limits, tokens, sessions
+        #: records what is refused because of a role
+        self._audit = audit
         #: a job's latest result as JSON if it is cached: half the cost of such a request is routing
         self._cached_result = cached_result
         self._rates = RateLimiter(limits.requests_per_second, limits.request_burst)
@@ -143,8 +149,17 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
             return
         self.pages += 1
+        caller, requested = CALLER.get(), dict(scope)  # the application changes the path in it
+
+        async def receive_while_allowed() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive" and self._caller_of(requested) != caller:
+                await send({"type": "websocket.close", "code": 1008})  # its session or token was revoked
+                return {"type": "websocket.disconnect", "code": 1008}
+            return message
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive_while_allowed, send)
         finally:
             self.pages -= 1
 
@@ -160,39 +175,55 @@ class Gate:
             raise Refusal(error, **{"retry-after": str(max(1, round(wait)))})
         try:
             check_site(headers)
-            if self._token is None:
+            if self._tokens is None:
                 check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
             raise Refusal(error) from error
-        token = None if scope["path"] in _OPEN else self._token
-        header = headers.get(b"authorization")
-        if token is not None and not token.matches(header) and not self._has_pass(scope):
-            refused = UserError(
-                "NOT_AUTHORISED",
-                "the request does not carry this service's token",
-                hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
-            )
-            raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+        if self._tokens is None or scope["path"] not in _OPEN:
+            self._check_caller(scope)
         length = headers.get(b"content-length", "0")
         most = self._most_bytes(scope)
         if not length.isdecimal() or int(length) > most:
             raise Refusal(_too_large(most))
 
-    def _has_pass(self, scope: Scope) -> bool:
-        """Whether a browser that logged in requests a page; its pass is valid for nothing else."""
-        headers = _headers(scope)
+    def _check_caller(self, scope: Scope) -> None:
+        """Find out who sends a request, and refuse it without the role that it needs."""
+        caller = self._caller_of(scope)
+        CALLER.set(caller)
+        if caller is None:
+            refused = UserError(
+                "NOT_AUTHORISED",
+                "the request does not carry a token of this service",
+                hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
+            )
+            raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+        method = scope.get("method", "GET")
         try:
-            cookie = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        if self._token is None or not _is_page(scope) or cookie is None:
-            return False
+            check_role(caller, needed_role(method, scope["path"]))
+        except UserError as error:
+            self._audit(caller, "refused", method=method, path=scope["path"], condition=error.condition)
+            raise Refusal(error) from error
+
+    def _caller_of(self, scope: Scope) -> Caller | None:
+        """Who sends a request; None if it has no valid token or session."""
+        address = client_of(scope)
+        if self._tokens is None:
+            return Caller(ANYONE, Role.administer, address)
+        token = self._tokens.find(_headers(scope).get(b"authorization")) or self._session_of(scope)
+        return None if token is None else Caller(token.name, token.role, address)
+
+    def _session_of(self, scope: Scope) -> Token | None:
+        """The token with which a browser logged in that requests a page; its session is valid for nothing else."""
+        headers = _headers(scope)
+        session = session_in(headers.get(b"cookie", ""))
+        if self._sessions is None or not _is_page(scope) or session is None:
+            return None
         if scope["type"] == "websocket" or scope["method"] != "GET" or b"origin" in headers:
             try:
                 check_origin(headers.get(b"host"), headers.get(b"origin"))
             except UserError as error:
                 raise Refusal(error) from error
-        return self._token.accepts_pass(cookie.value, time.time())
+        return self._sessions.find(session)
 
     def _most_bytes(self, scope: Scope) -> int:
         """The longest body of a request."""
@@ -222,6 +253,15 @@ def is_client_gone(failure: Exception) -> bool:
     if isinstance(failure, ClientDisconnect | OSError):
         return True
     return isinstance(failure, RuntimeError) and str(failure) == "No response returned."  # Starlette's
+
+
+def session_in(cookies: str) -> str | None:
+    """The session in the cookies of a browser."""
+    try:
+        cookie = SimpleCookie(cookies).get(COOKIE)
+    except CookieError:
+        return None
+    return None if cookie is None else cookie.value
 
 
 def client_of(scope: Scope) -> str:

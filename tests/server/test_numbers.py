@@ -105,7 +105,7 @@ def test_a_number_in_a_body_has_bounds(site: kit.Site) -> None:
 
 def test_a_login_has_a_body_of_4_kb_at_most(tmp_path: Path) -> None:
     with kit.site(tmp_path / "state", token="a-token-of-24-characters") as site:
-        add_login_pages(site.running.service.api, site.running.service.token)
+        add_login_pages(site.running.service)
         for content in (b"token=" + b"x" * 5_000, (b"x" * 1_000 for _ in range(5))):
             response = site.http.post("/ui/login", content=content)
             assert (response.status_code, response.json()["condition"]) == (413, "BODY_TOO_LARGE")

@@ -21,14 +21,13 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
 from penstock.server.security import (
-    Token,
     check_local_request,
     check_token_for_address,
     is_loopback,
     parse_address,
-    read_token,
 )
 from penstock.server.statement_guard import StatementGuard
+from penstock.server.tokens import Role, Token, Tokens, digest
 from penstock.sql.parse import parse
 from tests.server import kit
 from tests.server.certificate import make_certificate
@@ -68,23 +67,23 @@ def test_the_right_token_is_accepted_and_health_needs_none(guarded: kit.Site) ->
 def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:
     file = tmp_path / "token"
     with pytest.raises(ExternalError, match="TOKEN_FILE_UNREADABLE"):
-        read_token(file)
+        Tokens.of_file(file)
     file.write_text(TOKEN + "\n")
     file.chmod(0o644)
     with pytest.raises(UserError, match="TOKEN_FILE_OPEN"):
-        read_token(file)
+        Tokens.of_file(file)
     file.chmod(0o600)
-    assert read_token(file).matches(f"Bearer {TOKEN}")
+    assert Tokens.of_file(file).find(f"Bearer {TOKEN}") == Token("token", Role.administer, digest(TOKEN))
     file.write_text("short")
     with pytest.raises(UserError, match="TOKEN_TOO_SHORT"):
-        read_token(file)
+        Tokens.of_file(file)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.com", "10.0.0.1"])
 def test_an_address_reachable_by_others_requires_a_token(host: str) -> None:
     with pytest.raises(UserError, match="TOKEN_NEEDED"):
         check_token_for_address(host, None)
-    check_token_for_address(host, Token(TOKEN))
+    check_token_for_address(host, Tokens.of_text(TOKEN))
 
 
 def test_serve_refuses_to_start_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +369,7 @@ def test_any_text_can_be_a_parameter(tmp_path: Path, text: str) -> None:
 def test_the_service_works_over_https(tmp_path: Path) -> None:
     host = Host(Program("x", tmp_path / "state"), tmp_path / "state")
     tls = make_certificate(tmp_path)
-    with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:
+    with Server(Service(host, tokens=Tokens.of_text(TOKEN)), "127.0.0.1", 0, tls) as server:
         assert server.url.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
         health = httpx.get(f"{server.url}/health", verify=trusted).json()
