@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from bench.api_load import (
 )
 from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding, Target
+from bench.held_connections import hold_connections
 from bench.processes import end_tree, environment
 from penstock.errors import ExternalError
 
@@ -49,6 +51,8 @@ class Size:
     asks_per_second: int = 500
     connections: int = 32
     subscribers: int = 200
+    silent: int = 1_000
+    slow: int = 40
     runs: int = 3
 
 
@@ -64,22 +68,31 @@ class Api(Benchmark):
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
-        return {"ask": self.ask, "subscribers": self.subscribers}
+        return {"ask": self.ask, "connections": self.connections, "subscribers": self.subscribers}
 
     def ask(self) -> Iterator[Finding]:
         """Measure how soon requests are answered."""
+        yield from self._ask(f"{self._size.asks_per_second} questions a second", lambda port: nullcontext())
+
+    def connections(self) -> Iterator[Finding]:
+        """Measure the same while others hold connections open that send nothing, or a byte now and then."""
+        size = self._size
+        yield from self._ask(
+            f"{size.asks_per_second} questions a second beside {size.silent:,} silent and {size.slow} slow connections",
+            lambda port: hold_connections(port, size.silent, size.slow),
+        )
+
+    def _ask(self, case: str, others: Callable[[int], AbstractContextManager[None]]) -> Iterator[Finding]:
         size, runs, event_rates = self._size, list[AnsweredRequests](), list[float]()
-        with _serve(self._show_progress) as port:
+        with _serve(self._show_progress) as port, others(port):
             for number in range(size.runs):
-                load = f"{size.asks_per_second} questions a second for {size.seconds:g} s"
-                self._show_progress(f"ask: run {number + 1} of {size.runs}, {load}")
+                self._show_progress(f"{case}, for {size.seconds:g} s: run {number + 1} of {size.runs}")
                 before, started_at = get_json(port, "/status")["events"], time.perf_counter()
                 runs.append(
                     run_load(run_requests(port, size.asks_per_second, size.seconds, size.connections))
                 )
                 events = get_json(port, "/status")["events"] - before
                 event_rates.append(events / (time.perf_counter() - started_at))
-        case = f"{size.asks_per_second} questions a second"
         rates, least = tuple(run.rate for run in runs), Target(size.asks_per_second * 0.99)
         yield Finding(BENCH, case, "penstock", "answered", "answers/s", rates, least)
         for name, share, target in (

@@ -88,6 +88,7 @@ class ApiCase(StrEnum):
     """A case of the API's benchmark."""
 
     ask = "ask"
+    connections = "connections"
     subscribers = "subscribers"
 
 
@@ -223,7 +224,7 @@ def api(
     runs: Runs = None,
     only: Annotated[ApiCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
-    """Questions and subscribers of a service, while events flow."""
+    """Questions and subscribers of a service while events flow, also beside connections that send nothing."""
     from bench import api as api_bench
 
     size = _apply_options(api_bench.QUICK if quick else api_bench.Size(), runs=runs)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 import time
 from pathlib import Path
@@ -82,7 +83,7 @@ def coordinator(
     """Manage jobs over HTTP that an engine elsewhere executes (`penstock serve --coordination`)."""
     app = served_app(file, empty)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_token_for_code(allow_code, door.token)
+    check_token_for_code(allow_code, door.tokens)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = program_of(app, place, keeps_results=True, follows=True)
@@ -93,8 +94,8 @@ def coordinator(
     stop = threading.Event()
     call_on_signal(stop.set)
     log_as_json()
-    with door.server(hosted) as server:
-        log("listening", url=server.url, state=str(place), token=door.token is not None)
+    with door.server(hosted, audit_file=f"audit-{socket.gethostname()}.jsonl") as server:
+        log("listening", url=server.url, state=str(place), token=door.tokens is not None)
         door.warn()
         jobs.join()
         if not of_unit:

@@ -77,7 +77,8 @@ Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to liste
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="A file with the token that requests must have; required unless the address is loopback."
+        help="A file with the token that requests must have, or several with names and roles; required unless the "
+        "address is loopback."
     ),
 ]
 TlsCert = Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")]
@@ -164,7 +165,7 @@ def serve(
     _check_unit(ha, unit_options, unit)
     unit_options.check()
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_token_for_code(allow_code, door.token)
+    check_token_for_code(allow_code, door.tokens)
     app = as_reduced(served_app(file, empty), reduced)
     place = state or default_state(app.name)
     if ha:

@@ -16,14 +16,16 @@ from penstock.coordination.shared_key import shared_key
 from penstock.errors import PenstockError, UserError
 from penstock.query.logical import App
 from penstock.server.api import Service
+from penstock.server.audit import FILE
 from penstock.server.host import Host
 from penstock.server.http_server import Server, Tls
 from penstock.server.limits import Limits
 from penstock.server.middleware import PAGES
 from penstock.server.peer_requests import PeerRequests
-from penstock.server.security import Token, check_token_for_address, is_loopback, parse_address, read_token
+from penstock.server.security import check_token_for_address, is_loopback, parse_address
 from penstock.server.statement_guard import StatementGuard
 from penstock.server.structured_log import log
+from penstock.server.tokens import Tokens
 from penstock.state.directory import StateDirectory
 
 
@@ -33,7 +35,7 @@ class Door:
 
     host: str
     port: int
-    token: Token | None
+    tokens: Tokens | None
     tls: Tls | None
     limits: Limits
 
@@ -48,16 +50,21 @@ class Door:
     ) -> Door:
         """The door that options describe."""
         host, port = parse_address(listen)
-        token = None if token_file is None else read_token(token_file)
-        check_token_for_address(host, token)
+        tokens = None if token_file is None else Tokens.of_file(token_file)
+        check_token_for_address(host, tokens)
         limits = Limits(
-            requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers
+            requests_per_second=rate,
+            request_burst=max(1, round(2 * rate)),
+            subscribers=subscribers,
+            connections=max(Limits.connections, 2 * subscribers),
         )
-        return Door(host, port, token, _check_tls(tls_cert, tls_key), limits)
+        return Door(host, port, tokens, _check_tls(tls_cert, tls_key), limits)
 
-    def server(self, hosted: Host, pages: Callable[[Service], None] | None = None) -> Server:
+    def server(
+        self, hosted: Host, pages: Callable[[Service], None] | None = None, audit_file: str = FILE
+    ) -> Server:
         """A server of a host, at this door; `pages` adds the dashboard to the API."""
-        service = Service(hosted, self.limits, self.token)
+        service = Service(hosted, self.limits, self.tokens, audit_file)
         if pages is not None:
             pages(service)
         return Server(service, self.host, self.port, self.tls)
@@ -85,7 +92,7 @@ class ServiceSettings:
 
     def log_listening(self, server: Server) -> None:
         dashboard = None if self.pages is None else f"{server.url}{PAGES}/"
-        has_token = self.door.token is not None
+        has_token = self.door.tokens is not None
         log("listening", url=server.url, dashboard=dashboard, state=str(self.state), token=has_token)
         self.door.warn()
 

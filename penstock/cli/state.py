@@ -60,6 +60,7 @@ _OWN_ENTRIES = [
     "elastic.new",
     "elastic-costs.json",
     "elastic-costs.new",
+    "revoked-sessions.json",
     SHARED,
 ]
 #: what a killed writer leaves beside penstock.json
@@ -77,7 +78,7 @@ def remove_state_directory(state: Path) -> None:
         entry.name
         for entry in state.iterdir()
         if entry.name not in _OWN_ENTRIES
-        and not entry.name.startswith(("engine.log", "spark-"))
+        and not entry.name.startswith(("engine.log", "spark-", "audit"))
         and not _TEMPORARY.match(entry.name)
     ]
     if others or state.is_symlink():

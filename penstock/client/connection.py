@@ -293,6 +293,17 @@ class Client:  # over 25 methods: one for each page of the API
         """The latest lines of the service's log, the latest first."""
         return [schemas.LogLine(**one) for one in self._request_json("GET", "/logs", query={"limit": limit})]
 
+    def audit(self, limit: int = 100) -> list[schemas.AuditLine]:
+        """Who changed what, the latest first. Needs the role `administer`."""
+        return [
+            schemas.AuditLine(**one) for one in self._request_json("GET", "/audit", query={"limit": limit})
+        ]
+
+    def revoke_sessions(self, name: str | None = None) -> None:
+        """End the sessions of browsers that logged in with the token of this name, or all of them. Needs the role
+        `administer`."""
+        self._send("DELETE", "/sessions", query=None if name is None else {"name": name})
+
     # -- events ----------------------------------------------------------------------------------
 
     def push(self, stream: str, events: Iterable[Mapping[str, Any] | str]) -> int:

@@ -76,7 +76,7 @@ def page_frame(backend: Backend, request: Request, current: str) -> Iterator[The
         ui.button(icon="dark_mode", on_click=theme.toggle).props(
             'flat dense round color=white aria-label="light or dark"'
         ).classes("at-shade")
-        if backend.service.token is not None:
+        if backend.service.tokens is not None:
             ui.button(icon="logout", on_click=_log_out).props(
                 'flat dense round color=white aria-label="log out"'
             )

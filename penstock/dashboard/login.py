@@ -1,22 +1,22 @@
-"""Logs browsers in: a browser shows the token once, in a form, and sends a signed pass from then on.
+"""Logs browsers in and out: a browser shows a token once, in a form, and sends a session from then on.
 
-The pass is a cookie that scripts cannot read and that is sent to the dashboard's pages only. It expires with the token,
-or after a week.
+The session is in a cookie that scripts cannot read and that is sent to the dashboard's pages only. It ends with the
+token, after a week, or when it is revoked; to log out revokes it.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
 from urllib.parse import parse_qs
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from penstock.server.middleware import COOKIE, LOGIN, PAGES
-from penstock.server.security import Token
+from penstock.server.api import Service
+from penstock.server.middleware import COOKIE, LOGIN, PAGES, session_in
+from penstock.server.sessions import WEEK_SECONDS
 from penstock.server.structured_log import log
 
-_WEEK = 7 * 24 * 3600
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Penstock</title><style>
@@ -37,29 +37,30 @@ button {{ background: #0b7285; color: #fff; border: 0; font-weight: 600; cursor:
 <button>Log in</button></form></body></html>"""
 
 
-def add_login_pages(api: FastAPI, token: Token | None) -> None:
+def add_login_pages(service: Service) -> None:
     """Add the pages to log in and out."""
+    api, tokens, sessions = service.api, service.tokens, service.sessions
 
     @api.get(LOGIN, include_in_schema=False)
     async def form() -> Response:
-        if token is None:
+        if tokens is None:
             return RedirectResponse(f"{PAGES}/", 303)
-        return _form("The token that this service was started with.", "", 200)
+        return _form("A token of this service.", "", 200)
 
     @api.post(LOGIN, include_in_schema=False)
     async def login(request: Request) -> Response:
-        if token is None:
+        if tokens is None or sessions is None:
             return RedirectResponse(f"{PAGES}/", 303)
         text = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0]
-        if not token.matches(f"Bearer {text}"):
+        token = tokens.find(f"Bearer {text}")
+        if token is None:
             log("login refused", client=request.client.host if request.client else "unknown")
-            return _form("That is not the token.", "bad", 401)
+            return _form("That is no token of this service.", "bad", 401)
         response = RedirectResponse(f"{PAGES}/", 303)
-        until = int(time.time()) + _WEEK
         response.set_cookie(
             COOKIE,
-            token.issue_pass(until),
-            max_age=_WEEK,
+            sessions.issue(token),
+            max_age=WEEK_SECONDS,
             path=PAGES,
             secure=request.url.scheme == "https",
             httponly=True,
@@ -68,7 +69,10 @@ def add_login_pages(api: FastAPI, token: Token | None) -> None:
         return response
 
     @api.post(f"{PAGES}/logout", include_in_schema=False)
-    async def logout() -> Response:
+    async def logout(request: Request) -> Response:
+        session = session_in(request.headers.get("cookie", ""))
+        if sessions is not None and session is not None:
+            await asyncio.to_thread(sessions.revoke, session)
         response = Response(status_code=204)
         response.delete_cookie(COOKIE, path=PAGES)
         return response

@@ -34,7 +34,7 @@ def mount_dashboard(service: Service) -> None:
     if core.app.config.has_run_config:
         raise InternalError("DASHBOARD_TAKEN", "another service of this process has the dashboard")
     backend = Backend(service)
-    add_login_pages(service.api, service.token)
+    add_login_pages(service)
 
     @service.api.get("/", include_in_schema=False)
     @service.api.get(PAGES, include_in_schema=False)

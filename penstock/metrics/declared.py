@@ -241,6 +241,16 @@ SUBSCRIBERS = _declare("subscribers", "gauge", "subscriptions", "Subscriptions t
 SUBSCRIBERS_DROPPED = _declare(
     "subscribers_dropped_total", "counter", "subscriptions", "Subscriptions that were dropped.", ("reason",)
 )
+CONNECTIONS = _declare(
+    "http_connections", "gauge", "connections", "Connections to the service that are open."
+)
+CONNECTIONS_ENDED = _declare(
+    "http_connections_ended_total",
+    "counter",
+    "connections",
+    "Connections that the service closed because a deadline was over or there was no room, and those it refused.",
+    ("reason",),
+)
 HTTP_RESPONSES = _declare(
     "http_responses_total",
     "counter",

@@ -38,6 +38,13 @@ def set_service(
     registry.replace(m.JOB_EPOCH, (((job["name"],), job["epoch"]) for job in jobs))
 
 
+def set_connections(registry: Registry, counts: Mapping[str, int]) -> None:
+    """The connections of a service: how many are `open`, and how many were ended, by reason."""
+    registry.replace(m.CONNECTIONS, [((), counts.get("open"))])
+    ended = ((reason, count) for reason, count in counts.items() if reason != "open")
+    registry.replace(m.CONNECTIONS_ENDED, (((reason,), count) for reason, count in ended))
+
+
 def set_unit(registry: Registry, unit: Facts) -> None:
     """What an HA unit reports (`penstock ha status --json`)."""
     engines: Mapping[str, Facts] = unit["engines"]

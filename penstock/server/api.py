@@ -19,11 +19,14 @@ import penstock
 from penstock.catalogue.code import bundle_source
 from penstock.catalogue.code_requests import CreateOrAlterFrom
 from penstock.catalogue.coordinators import Coordinators
-from penstock.errors import UserError
+from penstock.errors import PenstockError, UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
+from penstock.server import audit as audit_log
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
+from penstock.server.access_pages import add_access_pages
+from penstock.server.connections import Connections
 from penstock.server.diagnostics import Limit, Name, add_diagnostic_pages
 from penstock.server.forwarding import REQUEST, Forwarding
 from penstock.server.host import Host
@@ -39,11 +42,14 @@ from penstock.server.render_sql import (
     render_create_stream,
 )
 from penstock.server.result_pages import add_result_pages
-from penstock.server.security import Token
+from penstock.server.sessions import Sessions
 from penstock.server.statement_guard import check_name
 from penstock.server.structured_log import RecentLines, log
 from penstock.server.subscriptions import Hub
+from penstock.server.tokens import CALLER, Caller, Role, Tokens, check_role
 from penstock.server.wire import PROBLEM
+from penstock.sql.parse import parse
+from penstock.sql.statements import Explain, Select, Show
 
 Check = Annotated[bool, Query(description="Return what would be returned, and change nothing.")]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -79,10 +85,20 @@ _LINES_BODY: dict[str, Any] = {
 class Service:
     """The ASGI application of a host, with its gate and its subscriptions."""
 
-    def __init__(self, host: Host, limits: Limits | None = None, token: Token | None = None) -> None:
-        self.host, self.limits, self.token = host, limits or Limits(), token
+    def __init__(
+        self,
+        host: Host,
+        limits: Limits | None = None,
+        tokens: Tokens | None = None,
+        audit_file: str = audit_log.FILE,
+    ) -> None:
+        self.host, self.limits, self.tokens = host, limits or Limits(), tokens
+        self.sessions = None if tokens is None else Sessions(tokens, host.state / "revoked-sessions.json")
+        self.audit_log = audit_log.Audit(host.state / audit_file)
         #: whether it has the dashboard's pages, which need WebSockets
         self.has_pages = False
+        #: those of the server that serves it
+        self.connections: Connections | None = None
         self.hub, self.recent_lines = Hub(host, self.limits), RecentLines()
         self.api = FastAPI(
             title="Penstock",
@@ -102,7 +118,8 @@ class Service:
         add_result_pages(self.api, self.host, self.hub, self.limits)
         add_diagnostic_pages(self.api, self.host, self.recent_lines)
         self.forwarding = Forwarding(self.api)
-        self.gate = Gate(self.forwarding, self.limits, token, self._cached_result)
+        add_access_pages(self.api, self.sessions, self.audit_log, self.audit)
+        self.gate = Gate(self.forwarding, self.limits, tokens, self.sessions, self._cached_result, self.audit)
 
     def share_jobs(
         self, coordinators: Coordinators, peer_requests: PeerRequests, certificate: Path | None = None
@@ -118,10 +135,26 @@ class Service:
         yield
         self.recent_lines.stop()
         await self.hub.stop()
+        self.audit_log.close()
 
     def _cached_result(self, job: str) -> bytes | None:
         """A job's latest result if it is cached here; never where another coordinator may manage the job."""
         return self.host.cached_result(job) if self.forwarding.coordinators is None else None
+
+    def audit(self, caller: Caller | None, did: str, **facts: object) -> None:
+        """Record that somebody did something, once the state directory is the engine's."""
+        if self.host.phase != "starting":
+            self.audit_log.record(caller, did, **facts)
+
+    def check_role(self, needed: Role) -> None:
+        """Raise unless who sends the request has a role; record it if not."""
+        if self.tokens is None:
+            return
+        try:
+            check_role(CALLER.get(), needed)
+        except UserError as error:
+            self.audit(CALLER.get(), "refused", condition=error.condition)
+            raise
 
     def execute(self, sql: str, check: bool = False) -> schemas.StatementReplies:
         """Execute statements, or only check them."""
@@ -131,7 +164,17 @@ class Service:
                 f"the statement has {len(sql):,} characters",
                 hint=f"The limit over HTTP is {self.limits.sql_characters:,}.",
             )
-        replies = self.host.execute(sql, REQUEST.get(), check=check)
+        caller = CALLER.get()
+        if (caller is None or not caller.role.includes(Role.operate)) and not _are_questions(sql):
+            self.check_role(Role.operate)
+        try:
+            replies = self.host.execute(sql, REQUEST.get(), check=check)
+        except PenstockError as error:
+            if not check:
+                self.audit(caller, "failed", sql=sql, condition=error.condition)
+            raise
+        if not check and not all(one.question for one in replies):
+            self.audit(caller, "executed", sql=sql)
         if not check:
             log(
                 "executed",
@@ -156,10 +199,12 @@ class Service:
     ) -> schemas.StatementReply:
         """Create or alter a job from Python source."""
         self.host.check_code()
+        self.check_role(Role.administer)
         check_name(name, "job")
         code = bundle_source(f"{name}.py", source)
         reply = self.host.submit(CreateOrAlterFrom(name, code, attribute, rebuild), REQUEST.get(), check)[0]
         if not check:
+            self.audit(CALLER.get(), "code", job=name, digest=code.digest, attribute=attribute)
             log("code", job=name, digest=code.digest, attribute=attribute, answers=[reply.message[:200]])
         return schemas.StatementReply(**reply.to_json())
 
@@ -174,6 +219,15 @@ class Service:
             "subscribers": self.hub.subscribers,
             "subscribers_dropped": dict(self.hub.dropped),
         }
+
+    def connection_counts(self) -> dict[str, int]:
+        """How many connections are open, and how many were ended, by reason."""
+        return {} if self.connections is None else {"open": len(self.connections), **self.connections.ended}
+
+
+def _are_questions(sql: str) -> bool:
+    """Whether statements change nothing."""
+    return all(isinstance(one, Show | Explain | Select) for one in parse(sql))
 
 
 # -- pages ---------------------------------------------------------------------------------------
@@ -198,9 +252,8 @@ def _add_service_pages(api: FastAPI, service: Service) -> None:
     @api.get("/metrics", tags=["service"], response_class=Response)
     def prometheus() -> Response:
         """All metrics for Prometheus."""
-        return Response(
-            host.export_metrics(service.status(), service.gate.responses), media_type=CONTENT_TYPE
-        )
+        text = host.export_metrics(service.status(), service.gate.responses, service.connection_counts())
+        return Response(text, media_type=CONTENT_TYPE)
 
     @api.get("/coordinators", tags=["service"])
     def coordinators() -> list[schemas.Coordinator]:

@@ -26,9 +26,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.master_placement import subject_of
-from penstock.server.middleware import SIGNED, USER, target_of
+from penstock.server.middleware import SIGNED, target_of
 from penstock.server.peer_requests import SIGNATURE, PeerRequests, SignedRequest
 from penstock.server.structured_log import log
+from penstock.server.tokens import CALLER
 from penstock.sql.parse import parse
 
 #: the idempotency key of the request
@@ -146,8 +147,14 @@ class Forwarding:
         request = self._client.build_request(
             scope["method"], f"{manager.url}{target_of(scope)}", headers=list(forwarded.items()), content=body
         )
+        caller = CALLER.get()
         signed = self._peer_requests.sign_request(
-            request.method, request.url.raw_path, forwarded.items(), body, manager.name, scope.get(USER)
+            request.method,
+            request.url.raw_path,
+            forwarded.items(),
+            body,
+            manager.name,
+            None if caller is None else caller.name,
         )
         request.headers.update(httpx.Headers(list(signed.items())))
         try:

@@ -30,7 +30,7 @@ from penstock.errors import ExternalError, UserError
 from penstock.metrics import Registry, expose
 from penstock.metrics.declared import JOB_ROWS
 from penstock.metrics.epoch import EpochMetrics
-from penstock.metrics.facts import set_service, set_unit
+from penstock.metrics.facts import set_connections, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
 from penstock.server.epoch_history import EpochHistory, status_values
@@ -353,7 +353,9 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         first."""
         return inventory.side_output_rows(self.state / kind / self.stream(stream).name, self.committed, limit)
 
-    def export_metrics(self, service: Mapping[str, Any], responses: Mapping[int, int]) -> str:
+    def export_metrics(
+        self, service: Mapping[str, Any], responses: Mapping[int, int], connections: Mapping[str, int]
+    ) -> str:
         """All metrics of the engine, the unit and the service, as Prometheus reads them."""
         jobs = [] if self.phase == "starting" else self.jobs()
         current, counters = Registry(), self._gauges.registry
@@ -362,6 +364,7 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         if (unit := self.unit_status()) is not None:
             set_unit(current, unit)
         set_service(current, service, jobs, responses)
+        set_connections(current, connections)
         counters.retain("job", {job["name"] for job in jobs})
         return expose(current, counters)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import socket
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import cast
 
 import uvicorn
 
 from penstock.errors import ExternalError
 from penstock.server.api import Service
+from penstock.server.connections import HttpProtocol, Listener
 
 _START_SECONDS = 20.0
 _END_SECONDS = 5.0
@@ -32,8 +37,8 @@ class Server:
     def __init__(self, service: Service, host: str, port: int, tls: Tls | None = None) -> None:
         self.service = service
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # named as TCP, or asyncio leaves Nagle's algorithm on: a body then waits until its head is acknowledged, 40 ms
-        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._socket = Listener(family, service.limits)
+        service.connections = self._socket.connections
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
@@ -53,13 +58,14 @@ class Server:
                 log_config=None,
                 access_log=False,
                 loop="asyncio",  # even if uvloop is installed: the limits below are those of h11
-                http="h11",
+                http=cast(type[asyncio.Protocol], partial(HttpProtocol, self._socket.connections)),
                 lifespan="on",
                 ws="wsproto" if service.has_pages else "none",
                 ws_max_size=1 << 20,
+                ws_per_message_deflate=False,  # a message of a few bytes would become one of many
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=30,
+                timeout_keep_alive=math.ceil(service.limits.idle_seconds),
                 timeout_graceful_shutdown=int(_END_SECONDS),
                 h11_max_incomplete_event_size=64 << 10,
                 ssl_certfile=None if tls is None else str(tls.certificate),

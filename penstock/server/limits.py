@@ -17,11 +17,22 @@ class Limits:
 
     #: the longest body of a request, in bytes
     body_bytes: int = 4 << 20
+    #: that of a login, which needs no token
+    login_bytes: int = 4 << 10
     #: the longest SQL in one request, in characters
     sql_characters: int = 200_000
     #: requests a second of one client, and how many it may send at once after a pause
     requests_per_second: float = 2_000.0
     request_burst: int = 4_000
+    #: connections open at once, in all and of one address
+    connections: int = 4_096
+    connections_per_address: int = 1_024
+    #: how long a connection may take, in seconds: for its first request (with the TLS handshake, without the body), for
+    #: each later one, for a body, and to read any of a response that waits for it
+    first_request_seconds: float = 10.0
+    idle_seconds: float = 30.0
+    body_seconds: float = 60.0
+    stalled_seconds: float = 120.0
     #: subscriptions open at once, in all and of one client
     subscribers: int = 2_000
     subscribers_per_client: int = 500

@@ -1,4 +1,4 @@
-"""Checks every request before the API sees it: token or signature of a coordinator, rate, size of the body; logs each.
+"""Checks every request before the API sees it: token and role, or the signature of a coordinator; rate, size; logs it.
 
 Guarantees: a body is counted while it arrives and never held beyond its limit.
 """
@@ -6,6 +6,7 @@ Guarantees: a body is counted while it arrives and never held beyond its limit.
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import logging
 import re
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,11 +22,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.errors import PenstockError, UserError
 from penstock.server.limits import Limits, RateLimiter
 from penstock.server.peer_requests import FORWARDED, PeerRequests, SignedRequest, not_verified
-from penstock.server.security import Token, check_local_request, check_origin
+from penstock.server.security import check_local_request, check_origin, check_site, is_of_other_site
+from penstock.server.sessions import Sessions
 from penstock.server.structured_log import log
+from penstock.server.tokens import ANYONE, CALLER, Caller, Role, Token, Tokens, check_role, needed_role
 from penstock.server.wire import ARROW, PROBLEM, problem, status_of
 
-#: the path of the dashboard's pages, that of the login, and the cookie with the login pass
+#: the path of the dashboard's pages, that of the login, and the cookie with the session
 PAGES = "/ui"
 LOGIN = f"{PAGES}/login"
 COOKIE = "penstock"
@@ -32,8 +36,12 @@ COOKIE = "penstock"
 _OPEN = frozenset({"/", "/health", "/favicon.ico", LOGIN})
 #: the status in the log of a request whose client disconnected before the response, and the key in its scope
 _CLIENT_GONE_STATUS, CLIENT_GONE = 499, "penstock.client_gone"
-#: the keys in the scope of a request: that another coordinator signed it, and the name of its user if it has one
-SIGNED, USER = "penstock.signed", "penstock.user"
+#: the key in the scope of a request that another coordinator signed
+SIGNED = "penstock.signed"
+_LINK = (
+    '<!doctype html><meta charset="utf-8"><title>Penstock</title>'
+    '<p>A page of another site leads here. <a href="{path}">Open the page of Penstock</a></p>'
+)
 
 
 class Refusal(Exception):
@@ -51,10 +59,14 @@ class Gate:
         self,
         app: ASGIApp,
         limits: Limits,
-        token: Token | None,
+        tokens: Tokens | None,
+        sessions: Sessions | None = None,
         cached_result: Callable[[str], bytes | None] = lambda job: None,
+        audit: Callable[..., None] = lambda caller, did, **facts: None,
     ) -> None:
-        self._app, self._limits, self._token = app, limits, token
+        self._app, self._limits, self._tokens, self._sessions = app, limits, tokens, sessions
+        #: records what is refused because of a role
+        self._audit = audit
         #: a job's latest result as JSON if it is cached: half the cost of such a request is routing
         self._cached_result = cached_result
         self._rates = RateLimiter(limits.requests_per_second, limits.request_burst)
@@ -95,6 +107,9 @@ class Gate:
             self._check(scope)
             if (result := self._find_cached_result(scope)) is not None:
                 await _send_json(result, send_watched)
+                return
+            if _is_page_request(scope) and is_of_other_site(_headers(scope)):
+                await _send_link(scope["path"], send_watched)
                 return
             await self._app(scope, self._check_body(scope, receive_watched), send_watched)
         except Refusal as refusal:
@@ -140,8 +155,17 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
             return
         self.pages += 1
+        caller, requested = CALLER.get(), dict(scope)  # the application changes the path in it
+
+        async def receive_while_allowed() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive" and self._caller_of(requested) != caller:
+                await send({"type": "websocket.close", "code": 1008})  # its session or token was revoked
+                return {"type": "websocket.disconnect", "code": 1008}
+            return message
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive_while_allowed, send)
         finally:
             self.pages -= 1
 
@@ -156,28 +180,27 @@ class Gate:
             )
             raise Refusal(error, **{"retry-after": str(max(1, round(wait)))})
         try:
-            if self._token is None:
+            check_site(headers)
+            if self._tokens is None:
                 check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
             raise Refusal(error) from error
-        signed = self._verify_peer(scope)
-        token = None if scope["path"] in _OPEN or signed else self._token
-        header = headers.get(b"authorization")
-        if token is not None and not token.matches(header) and not self._has_pass(scope):
-            refused = UserError(
-                "NOT_AUTHORISED",
-                "the request does not carry this service's token",
-                hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
-            )
-            raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+        if (signed := self._verify_peer(scope)) is not None:
+            # its coordinator has checked the role of the user
+            name = signed.envelope.user or signed.envelope.sender
+            CALLER.set(Caller(name, Role.administer, client_of(scope)))
+        elif self._tokens is None or scope["path"] not in _OPEN:
+            self._check_caller(scope)
         length = headers.get(b"content-length", "0")
-        if not length.isdigit() or int(length) > self._limits.body_bytes:
-            raise Refusal(self._too_large())
+        most = self._most_bytes(scope)
+        if not length.isdecimal() or int(length) > most:
+            raise Refusal(_too_large(most))
 
-    def _verify_peer(self, scope: Scope) -> bool:
-        """Whether another coordinator has forwarded the request. Raises if it only claims to be forwarded."""
+    def _verify_peer(self, scope: Scope) -> SignedRequest | None:
+        """The signature of a request that another coordinator has forwarded; None if nobody claims that. Raises where
+        it is only claimed."""
         if scope["type"] != "http" or not any(name == FORWARDED for name, _ in scope["headers"]):
-            return False
+            return None
         try:
             if self.peer_requests is None:
                 raise not_verified("this process shares its jobs with no coordinator")
@@ -185,29 +208,56 @@ class Gate:
             signed = self.peer_requests.verify_request(scope["method"], target, scope["headers"])
         except UserError as error:
             raise Refusal(error) from error
-        scope[SIGNED], scope[USER] = signed, signed.envelope.user
-        return True
+        scope[SIGNED] = signed
+        return signed
 
-    def _has_pass(self, scope: Scope) -> bool:
-        """Whether a browser that logged in requests a page; its pass is valid for nothing else."""
-        headers = _headers(scope)
+    def _check_caller(self, scope: Scope) -> None:
+        """Find out who sends a request, and refuse it without the role that it needs."""
+        caller = self._caller_of(scope)
+        CALLER.set(caller)
+        if caller is None:
+            refused = UserError(
+                "NOT_AUTHORISED",
+                "the request does not carry a token of this service",
+                hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
+            )
+            raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+        method = scope.get("method", "GET")
         try:
-            cookie = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        if self._token is None or not _is_page(scope) or cookie is None:
-            return False
+            check_role(caller, needed_role(method, scope["path"]))
+        except UserError as error:
+            self._audit(caller, "refused", method=method, path=scope["path"], condition=error.condition)
+            raise Refusal(error) from error
+
+    def _caller_of(self, scope: Scope) -> Caller | None:
+        """Who sends a request; None if it has no valid token or session."""
+        address = client_of(scope)
+        if self._tokens is None:
+            return Caller(ANYONE, Role.administer, address)
+        token = self._tokens.find(_headers(scope).get(b"authorization")) or self._session_of(scope)
+        return None if token is None else Caller(token.name, token.role, address)
+
+    def _session_of(self, scope: Scope) -> Token | None:
+        """The token with which a browser logged in that requests a page; its session is valid for nothing else."""
+        headers = _headers(scope)
+        session = session_in(headers.get(b"cookie", ""))
+        if self._sessions is None or not _is_page(scope) or session is None:
+            return None
         if scope["type"] == "websocket" or scope["method"] != "GET" or b"origin" in headers:
             try:
                 check_origin(headers.get(b"host"), headers.get(b"origin"))
             except UserError as error:
                 raise Refusal(error) from error
-        return self._token.accepts_pass(cookie.value, time.time())
+        return self._sessions.find(session)
+
+    def _most_bytes(self, scope: Scope) -> int:
+        """The longest body of a request."""
+        return self._limits.login_bytes if scope["path"] == LOGIN else self._limits.body_bytes
 
     def _check_body(self, scope: Scope, receive: Receive) -> Receive:
         """Receive a body up to the limit, also one that comes without its length; of a signed request only the body
         that was signed."""
-        size, digest = 0, hashlib.sha256()
+        size, digest, most = 0, hashlib.sha256(), self._most_bytes(scope)
         signed: SignedRequest | None = scope.get(SIGNED)
 
         async def receive_checked() -> Message:
@@ -215,8 +265,8 @@ class Gate:
             message = await receive()
             body = message.get("body", b"")
             size += len(body)
-            if size > self._limits.body_bytes:
-                raise Refusal(self._too_large())
+            if size > most:
+                raise Refusal(_too_large(most))
             if signed is not None and message["type"] == "http.request":
                 digest.update(body)
                 if not message.get("more_body", False) and digest.hexdigest() != signed.envelope.body_digest:
@@ -225,12 +275,9 @@ class Gate:
 
         return receive_checked
 
-    def _too_large(self) -> UserError:
-        return UserError(
-            "BODY_TOO_LARGE",
-            f"the body is longer than {self._limits.body_bytes:,} bytes",
-            hint="Send it in parts.",
-        )
+
+def _too_large(most: int) -> UserError:
+    return UserError("BODY_TOO_LARGE", f"the body is longer than {most:,} bytes", hint="Send it in parts.")
 
 
 def is_client_gone(failure: Exception) -> bool:
@@ -238,6 +285,15 @@ def is_client_gone(failure: Exception) -> bool:
     if isinstance(failure, ClientDisconnect | OSError):
         return True
     return isinstance(failure, RuntimeError) and str(failure) == "No response returned."  # Starlette's
+
+
+def session_in(cookies: str) -> str | None:
+    """The session in the cookies of a browser."""
+    try:
+        cookie = SimpleCookie(cookies).get(COOKIE)
+    except CookieError:
+        return None
+    return None if cookie is None else cookie.value
 
 
 def client_of(scope: Scope) -> str:
@@ -285,6 +341,14 @@ def _page_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
 
 async def _send_json(body: bytes, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_link(path: str, send: Send) -> None:
+    """Let a person who comes from another site open the page; no page of that site can."""
+    body = _LINK.format(path=html.escape(quote(path))).encode()
+    headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

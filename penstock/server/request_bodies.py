@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
 
 from penstock.ha.schemes import Semantics
 
+
+def _check_whole_number(value: object) -> object:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number has 64 bits")
+    return value
+
+
 #: a value in SQL
-Value = StrictBool | StrictInt | FiniteFloat | StrictStr | None
+Value = Annotated[
+    StrictBool | StrictInt | FiniteFloat | StrictStr | None, BeforeValidator(_check_whole_number)
+]
 Name = Annotated[str, Field(max_length=100, examples=["popular"])]
 Identifier = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z_]\w*$")]
 Query = Annotated[

@@ -264,6 +264,17 @@ class LogLine(BaseModel):
     facts: dict[str, Any]
 
 
+class AuditLine(BaseModel):
+    """What somebody did: the name and the role of the token, the address, and what it was about."""
+
+    at: str
+    who: str | None
+    role: str | None
+    address: str | None
+    did: str
+    facts: dict[str, Any]
+
+
 class GraphNode(BaseModel):
     """A stream, a stateful stage, another job, or the output. `jobs`: how many share it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Annotated
 
 from fastapi import FastAPI, Header, Query, Request
@@ -19,6 +20,7 @@ from penstock.server.subscriptions import Hub
 from penstock.server.wire import ARROW, result_json, rows_arrow
 
 Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch.")]
+_EPOCH = re.compile(r"-1|[0-9]{1,18}")
 #: epochs of results that are read at once
 _EPOCHS_PER_READ = 16
 
@@ -66,8 +68,12 @@ def add_result_pages(api: FastAPI, host: Host, hub: Hub, limits: Limits) -> None
         """Subscribe to a job (server-sent events). The id of an event is its epoch; a client that reconnects with
         Last-Event-ID continues after it. Without that header and `since`, it starts with the next epoch."""
         if last_event_id:
-            if not last_event_id.lstrip("-").isdigit() or int(last_event_id) < -1:
-                raise UserError("BAD_EVENT_ID", f"{last_event_id!r} is no epoch")
+            if not _EPOCH.fullmatch(last_event_id):
+                raise UserError(
+                    "BAD_EVENT_ID",
+                    f"{last_event_id!r} is no epoch",
+                    hint="Send the id of the last event that arrived.",
+                )
             since = int(last_event_id) + 1
         return await hub.subscribe(name, since, client_of(request.scope))
 

@@ -1,58 +1,19 @@
-"""Decides who may use the service: tokens, login passes, and requests that a page of another site makes.
+"""Decides from where the service may be used: its address, and requests that a page of another site makes.
 
-Guarantees: a service that others can reach has a token. Tokens and passes are compared in constant time.
+Guarantees: a service that others can reach has a token.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-from pathlib import Path
+from collections.abc import Mapping
 
 from penstock.errors import UserError
 from penstock.request_origin import check_local_request as check_local_request
 from penstock.request_origin import is_loopback as is_loopback
-from penstock.token_file import token_in
+from penstock.server.tokens import Tokens
 
 _TOKEN_HINT = "openssl rand -hex 24 > token; chmod 600 token; then --token-file token."
-
-
-class Token:
-    """The token that requests must carry. It holds only the digest."""
-
-    def __init__(self, text: str) -> None:
-        self._digest = _digest(text)
-
-    def matches(self, header: str | None) -> bool:
-        """Whether an Authorization header carries the token."""
-        kind, _, text = (header or "").partition(" ")
-        return hmac.compare_digest(self._digest, _digest(text.strip())) and kind.lower() == "bearer"
-
-    def issue_pass(self, until: int) -> str:
-        """Return what a browser that showed the token carries instead of it, valid until an instant (seconds since
-        1970)."""
-        return f"{until}.{self._sign(str(until))}"
-
-    def accepts_pass(self, login_pass: str | None, now: float) -> bool:
-        """Whether a pass was issued with this token and is still valid."""
-        until, _, signature = (login_pass or "").partition(".")
-        right = hmac.compare_digest(self._sign(until).encode(), signature.encode("utf-8", "surrogateescape"))
-        return right and until.isdecimal() and now < int(until)
-
-    def _sign(self, text: str) -> str:
-        return hmac.new(
-            self._digest, b"dashboard " + text.encode("utf-8", "surrogateescape"), "sha256"
-        ).hexdigest()
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-
-
-def read_token(file: Path) -> Token:
-    """Read the token from a file that only its owner can read."""
-    return Token(token_in(file))
 
 
 def parse_address(listen: str) -> tuple[str, int]:
@@ -63,9 +24,9 @@ def parse_address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def check_token_for_address(host: str, token: Token | None) -> None:
+def check_token_for_address(host: str, tokens: Tokens | None) -> None:
     """Raise if others could reach the service without a token."""
-    if token is None and not is_loopback(host):
+    if tokens is None and not is_loopback(host):
         raise UserError(
             "TOKEN_NEEDED",
             f"on {host} others can reach the service, so it needs a token",
@@ -73,9 +34,9 @@ def check_token_for_address(host: str, token: Token | None) -> None:
         )
 
 
-def check_token_for_code(allow_code: bool, token: Token | None) -> None:
+def check_token_for_code(allow_code: bool, tokens: Tokens | None) -> None:
     """Raise if the service would take code without a token."""
-    if allow_code and token is None:
+    if allow_code and tokens is None:
         raise UserError(
             "TOKEN_NEEDED",
             "a service that takes code needs a token, also on the loopback address",
@@ -84,6 +45,23 @@ def check_token_for_code(allow_code: bool, token: Token | None) -> None:
 
 
 def check_origin(host: str | None, origin: str | None) -> None:
-    """For a browser with a pass: raise for a request that a page of another site makes."""
+    """For a browser with a session: raise for a request that a page of another site makes."""
     if host is None or origin is None or re.sub(r"^https?://", "", origin) != host:
         raise UserError("FOREIGN_HOST", "a page of another site may not use this service", detail=origin)
+
+
+def is_of_other_site(headers: Mapping[bytes, str]) -> bool:
+    """Whether a browser sends a request because of a page of another site."""
+    return headers.get(b"sec-fetch-site") in ("cross-site", "same-site")
+
+
+def check_site(headers: Mapping[bytes, str]) -> None:
+    """Raise for a request that a page of another site makes, unless a person follows a link there."""
+    is_link = headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+    if is_of_other_site(headers) and not is_link:
+        raise UserError(
+            "FOREIGN_HOST",
+            "a page of another site may not use this service",
+            detail=f"Sec-Fetch-Site is {headers[b'sec-fetch-site']!r}.",
+            hint="Open the address of the service itself.",
+        )

@@ -2,7 +2,7 @@
 
 Guarantees: a statement that names files passes only if they are below a directory that the operator opened, and outside
 the state directory. One that names a server passes only if the operator opened that host and port. A log or sink that
-is in none of the tables here never passes.
+is in none of the tables here never passes, nor does a number that is out of the bounds in `number_bounds`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock.errors import UserError
+from penstock.server.number_bounds import check_numbers
 from penstock.sql.statements import Call, CreateJob, CreateStream, Scalar, Statement
 
 #: logs and sinks that touch no files and reach no other machine
@@ -155,6 +156,7 @@ class StatementGuard:
                         self._check_call(sink)
 
     def _check_call(self, call: Call) -> None:
+        check_numbers(call)
         if call.name in _HARMLESS:
             return
         if call.name in _REMOTE:

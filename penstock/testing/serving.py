@@ -18,8 +18,8 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
 from penstock.server.limits import Limits
-from penstock.server.security import Token
 from penstock.server.statement_guard import StatementGuard
+from penstock.server.tokens import Tokens
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 
@@ -68,19 +68,21 @@ def serving(
     *,
     by_itself: bool = True,
     limits: Limits | None = None,
-    token: str | None = None,
+    token: str | Path | None = None,
     files: Sequence[Path] = (),
     port: int = 0,
     epoch_units: int = 1 << 40,
     pace: Callable[[], bool] = lambda: True,
     code: bool = False,
 ) -> Iterator[Serving]:
-    """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` returns True."""
+    """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` returns True.
+    `token`: a token, or the path of a file of tokens."""
     program = program_of(app, state, keeps_results=True) if isinstance(app, App) else app
     host = Host(program, state, StatementGuard(files, state, code=code))
     engine = InlineEngine(program, state, epoch_units=epoch_units)
     stop = threading.Event()
-    service = Service(host, limits, None if token is None else Token(token))
+    tokens = Tokens.of_file(token) if isinstance(token, Path) else token and Tokens.of_text(token)
+    service = Service(host, limits, tokens or None)
     try:
         host.open(engine.next_epoch - 1)
         with Server(service, "127.0.0.1", port) as server:

@@ -17,6 +17,7 @@ from bench.api_load import (
     run_requests,
     run_subscribers,
 )
+from bench.held_connections import hold_connections
 from penstock.errors import ExternalError
 from tests.server import kit
 
@@ -51,6 +52,19 @@ def test_questions_are_asked_at_their_rate_and_all_answered(state: Path) -> None
     assert len(found.delays) == 50
     assert all(delay > 0 for delay in found.delays)
     assert 0 < found.rate <= 51
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_questions_are_answered_beside_connections_that_send_nothing(state: Path) -> None:
+    with kit.site(state, POPULAR, events=3) as site:
+        port, connections = int(site.url.rpartition(":")[2]), site.running.service.connections
+        assert connections is not None
+        with hold_connections(port, silent=30, slow=4):
+            kit.until(lambda: len(connections) >= 34, 60)
+            found = run_load(run_requests(port, per_second=50, seconds=1.0, connections=4))
+        assert len(found.delays) == 50
+        kit.until(lambda: len(connections) < 34, 60)
 
 
 @pytest.mark.slow

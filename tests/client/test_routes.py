@@ -50,6 +50,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "job": lambda client: client.job("pages"),
     "graph": lambda client: client.graph("pages"),
     "versions": lambda client: client.versions("pages"),
+    "audit": lambda client: client.audit(),
+    "revoke_sessions": lambda client: [client.revoke_sessions(), client.revoke_sessions("token")],
     "ask": lambda client: client.ask("pages"),
     "answer": lambda client: client.answer("pages"),
     "message": lambda client: client.message("pages", {"page": "/a"}),

@@ -218,7 +218,7 @@ def test_a_service_with_a_token_requires_a_login(tmp_path: Any, chromium: Any) -
         assert page.url == f"{served.url}/ui/login"
         page.fill("input[name=token]", "not the token at all")
         page.click("button")
-        wait_for_text(page, "form", "not the token")
+        wait_for_text(page, "form", "no token of this service")
         page.fill("input[name=token]", TOKEN)
         page.click("button")
         wait_for_text(page, ".at-jobs", "pages.*running")
@@ -230,5 +230,37 @@ def test_a_service_with_a_token_requires_a_login(tmp_path: Any, chromium: Any) -
             "the cookie is valid for pages only"
         )
         context.close()
+    finally:
+        served.end()
+
+
+def test_a_page_may_do_what_the_role_of_its_token_may(tmp_path: Any, chromium: Any) -> None:
+    tokens = {"read": "r" * 20, "operate": "o" * 20, "administer": TOKEN}
+    (tmp_path / "tokens").write_text("".join(f"{role}er {role} {text}\n" for role, text in tokens.items()))
+    (tmp_path / "tokens").chmod(0o600)
+    served = kit.Served(tmp_path, "--token-file", "tokens", token=TOKEN)
+    served.start()
+    try:
+        for role, text in list(tokens.items())[:2]:
+            context = chromium.new_context()
+            context.set_default_timeout(TIMEOUT_MILLISECONDS)
+            page = context.new_page()
+            page.goto(f"{served.url}/ui/login")
+            page.fill("input[name=token]", text)
+            page.click("button")
+            wait_for_text(page, ".at-jobs", "pages.*running")
+            page.goto(f"{served.url}/ui/jobs/pages")
+            page.locator(".at-pause").click()
+            if role == "read":
+                wait_for_text(page, ".q-notification", "ROLE_NEEDED")
+                assert served.get("/jobs/pages")["life"] == "running"
+            else:
+                wait_for_text(page, ".at-life", "paused")
+            context.close()
+        lines = served.get("/audit")
+        assert [(line["who"], line["did"]) for line in lines] == [
+            ("operateer", "executed"),
+            ("reader", "refused"),
+        ]
     finally:
         served.end()

@@ -60,6 +60,12 @@ def test_a_cookie_is_valid_for_pages_only(served: kit.Served, cookie: dict[str, 
     assert httpx.post(f"{served.url}/sql", headers=cookie, json={"sql": "SHOW JOBS"}).status_code == 401
     foreign = {**cookie, "origin": "http://elsewhere.example"}
     assert httpx.get(f"{served.url}/ui/", headers=foreign).status_code == 403
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    foreign_page = httpx.get(f"{served.url}/ui/", headers={**cookie, **link})
+    assert (foreign_page.status_code, "A page of another site" in foreign_page.text) == (200, True)
+    assert len(foreign_page.text) < 300, "no page was built"
+    image = {**cookie, "sec-fetch-site": "cross-site", "sec-fetch-dest": "image"}
+    assert httpx.get(f"{served.url}/ui/", headers=image).status_code == 403
     forged = {"cookie": cookie["cookie"][:-1] + ("0" if cookie["cookie"][-1] != "0" else "1")}
     assert httpx.get(f"{served.url}/ui/", headers=forged).status_code == 303
     assert httpx.get(f"{served.url}/ui/", headers={"cookie": "penstock=;=;\x01"}).status_code == 303
@@ -72,6 +78,8 @@ def test_a_websocket_requires_the_cookie_and_the_origin_of_a_page(
     websocket_url = served.url.replace("http:", "ws:")
     with connect(websocket_url + WEBSOCKET, additional_headers=cookie, origin=served.url) as websocket:  # type: ignore[arg-type]
         assert str(websocket.recv(20)).startswith("0{")
+        assert websocket.response is not None
+        assert "sec-websocket-extensions" not in websocket.response.headers, "compression is off"
     for path, headers, origin in (
         (WEBSOCKET, {}, served.url),
         (WEBSOCKET, cookie, "http://elsewhere.example"),

@@ -113,6 +113,8 @@ def test_a_result_as_json_and_as_arrow(shared: kit.Site) -> None:
 def test_openapi_has_every_page(shared: kit.Site) -> None:
     paths = shared.get("/openapi.json")["paths"]
     assert paths.keys() == {
+        "/audit",
+        "/sessions",
         "/coordinators",
         "/health",
         "/status",

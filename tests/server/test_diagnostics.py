@@ -11,7 +11,6 @@ import pytest
 import penstock as ps
 from penstock.server.epoch_history import EpochHistory
 from penstock.server.restarts import Restarts
-from penstock.server.security import Token
 from penstock.testing.list_log import ListLog
 from penstock.testing.serving import serving
 from tests.catalogue import kit as jobs_kit
@@ -178,25 +177,3 @@ def test_rates_without_epochs_are_zero() -> None:
     now = 1_000.0
     history = EpochHistory(lambda: now)
     assert (history.rows_per_second("a"), history.units_per_second(), history.points(5)) == (0.0, {}, [])
-
-
-# -- the pass of a browser -----------------------------------------------------------------------
-
-
-def test_a_pass_is_valid_until_it_expires_and_for_its_token_only() -> None:
-    token, other = Token("the token of this service"), Token("the token of another one")
-    login_pass = token.issue_pass(1_000)
-    assert token.accepts_pass(login_pass, 999)
-    assert not token.accepts_pass(login_pass, 1_000)
-    assert not other.accepts_pass(login_pass, 999)
-    for wrong in (
-        None,
-        "",
-        ".",
-        "1000",
-        f"9{login_pass}",
-        login_pass[:-1],
-        login_pass.replace("1000", "2000"),
-        "é.é",
-    ):
-        assert not token.accepts_pass(wrong, 999)

@@ -22,8 +22,8 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
 from penstock.server.peer_requests import PeerRequests
-from penstock.server.security import Token
 from penstock.server.statement_guard import StatementGuard
+from penstock.server.tokens import Tokens
 from tests.catalogue.kit import of_log
 from tests.server import kit
 
@@ -50,7 +50,7 @@ def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tup
     jobs = Program("test", state, streams={"clicks": of_log(site.log)}, follows=True)
     jobs.join()
     host = Host(jobs, state, StatementGuard((), state, code=True))
-    service = Service(host, None, None if token is None else Token(token))
+    service = Service(host, None, None if token is None else Tokens.of_text(token))
     with Server(service, "127.0.0.1", 0) as server:
         host.open(site.running.host.committed)
         host.enter_phase("running")

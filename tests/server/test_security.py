@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,18 @@ from penstock.cli.commands import app as cli
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.server.api import Service
 from penstock.server.host import Host
-from penstock.server.http_server import Server, Tls
+from penstock.server.http_server import Server
 from penstock.server.security import (
-    Token,
     check_local_request,
     check_token_for_address,
     is_loopback,
     parse_address,
-    read_token,
 )
 from penstock.server.statement_guard import StatementGuard
+from penstock.server.tokens import Role, Token, Tokens, digest
 from penstock.sql.parse import parse
 from tests.server import kit
+from tests.server.certificate import make_certificate
 
 TOKEN = "a-token-of-24-characters"
 
@@ -68,23 +67,23 @@ def test_the_right_token_is_accepted_and_health_needs_none(guarded: kit.Site) ->
 def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:
     file = tmp_path / "token"
     with pytest.raises(ExternalError, match="TOKEN_FILE_UNREADABLE"):
-        read_token(file)
+        Tokens.of_file(file)
     file.write_text(TOKEN + "\n")
     file.chmod(0o644)
     with pytest.raises(UserError, match="TOKEN_FILE_OPEN"):
-        read_token(file)
+        Tokens.of_file(file)
     file.chmod(0o600)
-    assert read_token(file).matches(f"Bearer {TOKEN}")
+    assert Tokens.of_file(file).find(f"Bearer {TOKEN}") == Token("token", Role.administer, digest(TOKEN))
     file.write_text("short")
     with pytest.raises(UserError, match="TOKEN_TOO_SHORT"):
-        read_token(file)
+        Tokens.of_file(file)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.com", "10.0.0.1"])
 def test_an_address_reachable_by_others_requires_a_token(host: str) -> None:
     with pytest.raises(UserError, match="TOKEN_NEEDED"):
         check_token_for_address(host, None)
-    check_token_for_address(host, Token(TOKEN))
+    check_token_for_address(host, Tokens.of_text(TOKEN))
 
 
 def test_serve_refuses_to_start_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +149,37 @@ def test_a_page_of_another_site_is_refused(tmp_path: Path) -> None:
             response = site.http.post("/jobs/pages/pause", headers=headers)
             assert (response.status_code, response.json()["condition"]) == (403, "FOREIGN_HOST")
         assert site.get("/jobs/pages")["life"] == "running"
+
+
+@pytest.mark.parametrize("path", ["/status", "/ui/", "/jobs/pages/answer", "/health", "/"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+    ],
+)
+def test_a_get_of_another_site_reaches_no_page(local: kit.Site, path: str, headers: dict[str, str]) -> None:
+    response = local.http.get(path, headers=headers)
+    assert (response.status_code, response.json()["condition"]) == (403, "FOREIGN_HOST")
+
+
+def test_a_link_on_another_site_shows_a_link_and_builds_no_page(local: kit.Site) -> None:
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    response = local.http.get("/ui/jobs/x%22%3Cb%3E", headers=link)
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert 'href="/ui/jobs/x%22%3Cb%3E"' in response.text
+    own = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for headers in (own, {**own, "sec-fetch-site": "none"}, {}):
+        assert local.http.get("/ui/jobs/x", headers=headers).status_code == 404, "no pages are mounted here"
+    assert local.http.get("/openapi.json", headers=link).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Site]:
+    with kit.site(tmp_path_factory.mktemp("local") / "state") as found:
+        yield found
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -337,24 +367,9 @@ def test_any_text_can_be_a_parameter(tmp_path: Path, text: str) -> None:
     not any(os.access(f"{p}/openssl", os.X_OK) for p in os.environ["PATH"].split(":")), reason="no openssl"
 )
 def test_the_service_works_over_https(tmp_path: Path) -> None:
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    command += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     host = Host(Program("x", tmp_path / "state"), tmp_path / "state")
-    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
-    with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:
+    tls = make_certificate(tmp_path)
+    with Server(Service(host, tokens=Tokens.of_text(TOKEN)), "127.0.0.1", 0, tls) as server:
         assert server.url.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
         health = httpx.get(f"{server.url}/health", verify=trusted).json()
