@@ -70,6 +70,7 @@ class _StreamSpans(NamedTuple):
     closed: bool
     started_late: tuple[str, ...]
     copies: Mapping[str, int]
+    identities: Mapping[str, str]
     #: how far its watermark may advance
     step: WatermarkStep
     #: whether it reads less because there is something to emit
@@ -196,6 +197,7 @@ class Admission:
                 name: one.step.limit for name, one in streams.items() if one.step.limit is not None
             },
             copies={name: one.copies for name, one in streams.items() if one.copies},
+            identities={name: one.identities for name, one in streams.items() if one.identities},
         )
         has_more = commands > start.commands or any(self._is_limited(name, start) for name in streams)
         if epoch > 0 and not has_more and end.is_at(start):
@@ -211,6 +213,7 @@ class Admission:
         """What the next epoch reads of a stream, when emitting the results of others takes it so many seconds."""
         log = scan.stream.log
         before = dict(start.at.get(name, {}))
+        log.recognise(start.identities.get(name, {}))
         partitions = log.partitions(before)
         starts = {p.id: int(p.earliest) for p in partitions if p.id not in before}
         for partition in partitions:  # in the log's own order: it breaks ties of event time for life
@@ -220,6 +223,8 @@ class Admission:
         at = dict(before)
         for pid, units in split_budget(available, budget).items():
             at[pid] = int(log.cut(pid, at[pid], units))
+        if any(at[p.id] > before[p.id] for p in partitions):
+            self._forget(name, log, at, start)
         routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > before[p.id]}
         self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
         closed = bool(log.closed())
@@ -233,10 +238,18 @@ class Admission:
             closed=closed,
             started_late=tuple(sorted(starts.keys() & log.started_late)),
             copies={pid: copy for pid, copy in routes.items() if copy is not None},
+            identities=log.identify(at),
             step=step,
             is_reduced=is_reduced,
             is_exhausted=_is_exhausted(log, partitions, at, finished, closed=closed),
         )
+
+    def _forget(self, stream: str, log: Log, at: dict[str, int], start: Offset) -> None:
+        """Leave out the partitions that are gone and that no retained epoch needs, once the watermark does not wait for
+        them."""
+        for pid in set(log.forgettable(at)).intersection(start.idle.get(stream, ())):
+            del at[pid]
+            self._silences.pop((stream, pid), None)
 
     def _budget(
         self, stream: str, waiting: int, start: Offset, emitting_seconds: float
