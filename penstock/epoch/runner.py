@@ -309,6 +309,7 @@ class EpochRunner:
             closed={name: end.closed.get(name, False) for name in plan.scans},
             watermark_limits=end.watermark_limits,
             admitted_at=end.admitted_at,
+            clocks=end.clocks,
             collections=manifest.collections,
             maps=maps,
             location=self._location,

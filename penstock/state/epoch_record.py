@@ -7,7 +7,7 @@ On disk a record is a line of JSON. Its keys are part of the state format; parts
     {"start": OFFSET, "end": OFFSET, "slices": n, "buckets": n, "checkpoint_every": n, "before": ..., "maps": ...,
      "generation": n, "format": n}
     OFFSET: {"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "finished": ..., "idle": ..., "closed": ...,
-             "now": t, "commands": n, "begun_late": ..., "upto": ..., "copies": ...,
+             "now": t, "clocks": {stream: t}, "commands": n, "begun_late": ..., "upto": ..., "copies": ...,
              "identities": {stream: {partition: text}}}
 
 The start of a record has no identities: the end of the record before has them.
@@ -51,6 +51,8 @@ class Offset:
     closed: Mapping[str, bool] = field(default_factory=dict)
     #: the wall clock when the epoch was admitted, in microseconds since 1970
     admitted_at: int | None = None
+    #: of streams that are ahead of the wall clock, the time from which future events are measured instead
+    clocks: Mapping[str, int] = field(default_factory=dict)
     #: the number of the newest command that the epoch takes in; 0 where there is none
     commands: int = 0
     #: of replicated logs, the partitions that start without records that only an unreachable copy may have
@@ -98,6 +100,7 @@ class Offset:
         if self.admitted_at is not None:
             body["now"] = self.admitted_at
         optional = {
+            "clocks": self.clocks,
             "commands": self.commands,
             "begun_late": self.started_late,
             "upto": self.watermark_limits,
@@ -120,6 +123,7 @@ class Offset:
                 name: bool(closed) for name, closed in _by_stream(body.get("closed", {}), object).items()
             },
             admitted_at=None if body.get("now") is None else _number(body["now"]),
+            clocks={name: _number(at) for name, at in _by_stream(body.get("clocks", {}), int).items()},
             commands=_number(body.get("commands", 0)),
             started_late=_partitions(body.get("begun_late", {})),
             watermark_limits={name: (_number(at), _number(ahead)) for name, (at, ahead) in limits.items()},
