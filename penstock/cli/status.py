@@ -89,6 +89,10 @@ def draw_status(status: EngineStatus, width: int = 80) -> RenderableType:
         places = _WIDE_SPARKLINE if width >= _WIDE else _NARROW_SPARKLINE
         parts += [_describe_epochs(period, status.backlog), Text(""), _stages(period, places), Text("")]
         parts.append(_executors(period, status.elastic))
+    parts += [
+        Text(f"the wall clock is {seconds(behind)} behind the events of {stream}: set it", style="bold red")
+        for stream, behind in status.clock_behind_seconds.items()
+    ]
     if status.recovery is not None:
         parts.append(Text(_describe_recovery(status.recovery), style="dim"))
         parts += [Text(f"  {line}", style="dim") for line in job_lines(status.recovery.jobs)]

@@ -276,6 +276,7 @@ class OpenLogs:
             )
         self._state, self._leads = state, leads
         self._remembered, self._reached = state.facts.logs, state.records.last_offsets()
+        self._identities = state.records.last_identities()
         self._started: dict[str, Log] = {}
 
     def start(self, plan: Plan, *, again: bool = False) -> None:
@@ -289,6 +290,7 @@ class OpenLogs:
         """Start the log of a stream, unless it is started. A log of its name may have been started for a command that
         was refused in the end. A follower starts none: it reads them as the leader does."""
         if self._leads and self._started.get(name) is not scan.stream.log:
+            scan.stream.log.recognise(self._identities.get(name, {}))
             memory = scan.start_log(self._remembered.get(name), self._reached.get(name, {}))
             self._started[name] = scan.stream.log
             self._state.update_facts(logs={**self._state.facts.logs, name: memory})
@@ -311,4 +313,5 @@ class OpenLogs:
         self._leads = True
         self._state.update_facts(logs={**memory, **self._state.facts.logs})
         self._remembered, self._reached = self._state.facts.logs, self._state.records.last_offsets()
+        self._identities = self._state.records.last_identities()
         self.start(plan, again=True)

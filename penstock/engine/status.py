@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from penstock.epoch.recovery import JobRecovery
@@ -194,11 +194,15 @@ class EngineStatus:
     recovery: RecoveryStatus | None = None
     measured: PeriodStatus | None = None
     elastic: ElasticStatus | None = None
+    #: of streams that are far ahead of the wall clock, by how much
+    clock_behind_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON, which has the measurements beside the other facts."""
         body = dict(vars(self))
         del body["recovery"], body["measured"], body["elastic"]
+        if not self.clock_behind_seconds:
+            del body["clock_behind_seconds"]
         if self.recovery is not None:
             body["recovery"] = self.recovery.to_json()
         if self.measured is not None:
@@ -213,6 +217,7 @@ class EngineStatus:
             "recovery": RecoveryStatus.from_json(body["recovery"]) if "recovery" in body else None,
             "measured": PeriodStatus.from_json(body) if "sub_queries" in body else None,
             "elastic": ElasticStatus.from_json(body["elastic"]) if "elastic" in body else None,
+            "clock_behind_seconds": body.get("clock_behind_seconds", {}),
         }
         return _read(EngineStatus, {**body, **parts})
 
@@ -231,6 +236,8 @@ def set_engine(registry: Registry, status: EngineStatus) -> None:
     """Set metrics from a status. Values that are no longer reported leave the registry."""
     registry.set(m.EPOCH, status.epoch)
     registry.replace(m.BACKLOG, (((stream,), units) for stream, units in status.backlog.items()))
+    behind = status.clock_behind_seconds.items()
+    registry.replace(m.CLOCK_BEHIND, (((stream,), seconds) for stream, seconds in behind))
     period = status.measured
     if period is None:
         return

@@ -116,6 +116,7 @@ def status(engine: Engine, latest: Snapshot | None) -> EngineStatus:
         state=str(engine.settings.state),
         epoch=engine.last_epoch,
         backlog={} if engine.admission is None else dict(engine.admission.backlog),
+        clock_behind_seconds={} if engine.admission is None else dict(engine.admission.clocks.behind_seconds),
         maps_version=None if engine.maps is None else engine.maps.version,
         recovery=_recovery_status(recovery) if recovery.has_epochs else None,
         measured=None if latest is None else PeriodStatus.of(latest, max(now - latest.at, 0.0)),

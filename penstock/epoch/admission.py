@@ -23,6 +23,7 @@ from penstock.epoch.rate_control import (
     WatermarkStep,
     split_budget,
 )
+from penstock.epoch.stream_clock import StreamClocks
 from penstock.logs.contract import Log, Partition
 from penstock.query.physical import ScanPlan
 from penstock.state.epoch_record import Offset
@@ -70,6 +71,9 @@ class _StreamSpans(NamedTuple):
     closed: bool
     started_late: tuple[str, ...]
     copies: Mapping[str, int]
+    identities: Mapping[str, str]
+    #: the time from which future events are measured, if it is not the wall clock
+    clock: int | None
     #: how far its watermark may advance
     step: WatermarkStep
     #: whether it reads less because there is something to emit
@@ -99,7 +103,8 @@ class Admission:
         self._recorded_end = recorded_end
         self._gate = gate or Gate()
         self._start_log = start_log
-        self._clock, self._wall = clock, wall
+        self._clock = clock
+        self.clocks = StreamClocks(wall, clock)
         self._limit = settings.emission_limit
         self._pending: dict[str, PendingEmissions] = {}
         #: streams of which the last epoch read less, because there was something to emit
@@ -173,14 +178,14 @@ class Admission:
         interval = max(self._settings.min_interval_seconds, self.throttle_seconds)
         if not decides or self._clock() - self._last_at < interval:
             return start
-        admitted_at, commands = int(self._wall() * 1e6), self._program.commands
+        admitted_at, commands = self.clocks.read_wall(), self._program.commands
         streams: dict[str, _StreamSpans] = {}
         emitting_seconds = 0.0
         for name, scan in self._program.epochs.plan(commands).scans.items():
             if name not in self._rates:
                 self._start_log(name, scan)
                 self._rates[name] = self._new_rate(scan)
-            streams[name] = self._admit_stream(name, scan, start, emitting_seconds)
+            streams[name] = self._admit_stream(name, scan, start, emitting_seconds, admitted_at)
             emitting_seconds += streams[name].step.seconds
         end = Offset(
             epoch,
@@ -190,12 +195,14 @@ class Admission:
             idle={name: one.idle for name, one in streams.items()},
             closed={name: one.closed for name, one in streams.items()},
             admitted_at=admitted_at,
+            clocks={name: one.clock for name, one in streams.items() if one.clock is not None},
             commands=commands,
             started_late={name: one.started_late for name, one in streams.items() if one.started_late},
             watermark_limits={
                 name: one.step.limit for name, one in streams.items() if one.step.limit is not None
             },
             copies={name: one.copies for name, one in streams.items() if one.copies},
+            identities={name: one.identities for name, one in streams.items() if one.identities},
         )
         has_more = commands > start.commands or any(self._is_limited(name, start) for name in streams)
         if epoch > 0 and not has_more and end.is_at(start):
@@ -206,11 +213,12 @@ class Admission:
         return end
 
     def _admit_stream(
-        self, name: str, scan: ScanPlan, start: Offset, emitting_seconds: float
+        self, name: str, scan: ScanPlan, start: Offset, emitting_seconds: float, wall: int
     ) -> _StreamSpans:
         """What the next epoch reads of a stream, when emitting the results of others takes it so many seconds."""
         log = scan.stream.log
         before = dict(start.at.get(name, {}))
+        log.recognise(start.identities.get(name, {}))
         partitions = log.partitions(before)
         starts = {p.id: int(p.earliest) for p in partitions if p.id not in before}
         for partition in partitions:  # in the log's own order: it breaks ties of event time for life
@@ -220,8 +228,11 @@ class Admission:
         at = dict(before)
         for pid, units in split_budget(available, budget).items():
             at[pid] = int(log.cut(pid, at[pid], units))
-        routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > before[p.id]}
         self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
+        clock = self.clocks.find_time(scan.stream, before, at, wall, has_backlog=self.backlog[name] > 0)
+        if any(at[p.id] > before[p.id] for p in partitions):
+            self._forget(name, log, at, start)
+        routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > before[p.id]}
         closed = bool(log.closed())
         finished = {p.id for p in partitions if p.finished and at[p.id] >= p.latest}
         idle = self._idle_partitions(name, partitions, at, scan.stream.idle_after)
@@ -233,10 +244,19 @@ class Admission:
             closed=closed,
             started_late=tuple(sorted(starts.keys() & log.started_late)),
             copies={pid: copy for pid, copy in routes.items() if copy is not None},
+            identities=log.identify(at),
+            clock=clock,
             step=step,
             is_reduced=is_reduced,
             is_exhausted=_is_exhausted(log, partitions, at, finished, closed=closed),
         )
+
+    def _forget(self, stream: str, log: Log, at: dict[str, int], start: Offset) -> None:
+        """Leave out the partitions that are gone and that no retained epoch needs, once the watermark does not wait for
+        them."""
+        for pid in set(log.forgettable(at)).intersection(start.idle.get(stream, ())):
+            del at[pid]
+            self._silences.pop((stream, pid), None)
 
     def _budget(
         self, stream: str, waiting: int, start: Offset, emitting_seconds: float

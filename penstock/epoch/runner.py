@@ -40,7 +40,7 @@ from penstock.epoch.stages import Stages, share_spans
 from penstock.epoch.task import EpochTask, StateLocation
 from penstock.errors import InternalError, PenstockError
 from penstock.logs.contract import Span
-from penstock.operators.watermark import add_partitions
+from penstock.operators.watermark import add_partitions, forget_partitions
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache
@@ -311,10 +311,12 @@ class EpochRunner:
     ) -> EpochTask:
         end = record.end
         streams: dict[str, StreamTime] = {}
-        partitions = [p for s in manifest.streams.values() for p in s.partitions.values()]
+        partitions = [p for s in manifest.streams.values() for p in s.known_partitions]
         ordinal = 1 + max((partition.ordinal for partition in partitions), default=-1)
         for name in plan.scans:
             before = manifest.streams.get(name, StreamTime())
+            if name in end.at:
+                before = forget_partitions(before, end.at[name])
             streams[name] = add_partitions(before, list(end.at.get(name, {})), ordinal)
             ordinal += len(streams[name].partitions) - len(before.partitions)
         return EpochTask(
@@ -326,6 +328,7 @@ class EpochRunner:
             closed={name: end.closed.get(name, False) for name in plan.scans},
             watermark_limits=end.watermark_limits,
             admitted_at=end.admitted_at,
+            clocks=end.clocks,
             collections=manifest.collections,
             maps=maps,
             location=self._location,

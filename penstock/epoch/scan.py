@@ -254,8 +254,9 @@ def _separate_late(
     A future event is not believed and comes with the late ones: a wrong clock must not close every window. The time of
     a late event is the newest time before it.
     """
-    stream, admitted_at = scan_plan.stream, scan.task.admitted_at
-    bound = FOREVER if stream.ahead is None or admitted_at is None else admitted_at + stream.ahead
+    stream = scan_plan.stream
+    now = scan.task.clocks.get(stream.name, scan.task.admitted_at)
+    bound = FOREVER if stream.ahead is None or now is None else now + stream.ahead
     times = frame[TIME].to_numpy()
     oldest, newest = int(times.min()), int(times.max())
     late = None

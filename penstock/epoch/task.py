@@ -66,6 +66,8 @@ class EpochTask:
     engine_pid: int
     #: of streams whose watermark is limited: the limit, and how many batches of jobs are ahead of it
     watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: of streams that are ahead of the wall clock, the time from which future events are measured instead
+    clocks: Mapping[str, int] = field(default_factory=dict)
     #: the numbers of jobs that emit their open windows in this epoch
     flush: frozenset[int] = frozenset()
     #: what jobs emitted in the epoch before, by their names, where others read it (Arrow)

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.logs.textfile import HEAD_BYTES, PREFIX_BYTES, line_crc, pread
+from penstock.logs.textfile import EDGE_BYTES, HEAD_BYTES, PREFIX_BYTES, line_crc, pread
 
 _PIECE = 64 << 10
 _MOST = 4 << 20
@@ -26,12 +26,18 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class Archive:
-    """What one unpacking finds: whole lines make up `text_bytes`; `damage` says why there are not more."""
+    """What one unpacking finds: whole lines make up `text_bytes`; `damage` says why there are not more.
+
+    The checksums are those of the first bytes of the text, of the last ones before `text_bytes`, and of all of it.
+    """
 
     own_id: str
     first_line_crc: int
     text_bytes: int
     damage: str | None
+    prefix_crc: int
+    edge_crc: int
+    text_crc: int
 
     @property
     def latest(self) -> int:
@@ -40,8 +46,8 @@ class Archive:
 
 def inspect(fd: int) -> Archive:
     """Unpack once and summarize the content."""
-    size = whole = 0
-    head = b""
+    size = whole = text_crc = 0
+    head = tail = b""
     damage = None
     try:
         for piece in unpack(fd):
@@ -50,10 +56,33 @@ def inspect(fd: int) -> Archive:
             newline = piece.rfind(b"\n")
             whole = size + newline + 1 if newline >= 0 else whole
             size += len(piece)
+            tail = (tail + piece[-EDGE_BYTES:])[-EDGE_BYTES:]
+            text_crc = zlib.crc32(piece, text_crc)
     except DamagedError as error:
         lost = f", inside a line of which {size - whole} bytes are dropped" if size > whole else ""
         damage = f"{error} after {size} unpacked bytes{lost}"
-    return Archive(identity(fd, head), line_crc(head), whole if damage else size, damage)
+    text_bytes = whole if damage else size
+    prefix_crc, edge_crc = sample(fd, whole) if damage else (zlib.crc32(head), zlib.crc32(tail))
+    return Archive(identity(fd, head), line_crc(head), text_bytes, damage, prefix_crc, edge_crc, text_crc)
+
+
+def sample(fd: int, length: int) -> tuple[int, int]:
+    """The checksums of the first bytes and of the last ones of `length` unpacked bytes, or of all there are; of these
+    the second is another."""
+    head = tail = b""
+    at = 0
+    try:
+        for piece in unpack(fd):
+            wanted = piece[: length - at]
+            if len(head) < PREFIX_BYTES:
+                head = (head + wanted)[:PREFIX_BYTES]
+            tail = (tail + wanted[-EDGE_BYTES:])[-EDGE_BYTES:]
+            at += len(wanted)
+            if at >= length:
+                break
+    except DamagedError:
+        pass
+    return zlib.crc32(head), zlib.crc32(tail) if at >= length else -1
 
 
 def identity(fd: int, text: bytes) -> str:

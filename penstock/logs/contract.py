@@ -13,7 +13,7 @@ On failure: `ExternalError`; nothing is skipped silently.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,13 +41,15 @@ class Partition:
 class Span:
     """The records of a partition from offset `start` (included) to `end` (excluded).
 
-    `copy`: of a replicated log, the copy that every task reads it from.
+    `copy`: of a replicated log, the copy that every task reads it from. `identity`: by what the log recognises the
+    partition up to `end`, where it keeps identities.
     """
 
     partition: str
     start: int
     end: int
     copy: int | None = None
+    identity: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,19 @@ class Log(ABC):
 
         The order in which partitions are first listed breaks ties of event time between them, for good:
         it should depend on their names, not on how much they hold."""
+
+    def recognise(self, identities: Mapping[str, str]) -> None:  # noqa: B027 - most logs know partitions by their ids
+        """Called before `start` and `partitions`, with the identities that were kept with the offsets."""
+
+    def identify(self, offsets: Mapping[str, int]) -> Mapping[str, str]:
+        """The identities to keep with these offsets: by what the log recognises each partition, as far as it was read,
+        and some that the offsets no longer name. Most logs need none."""
+        return {}
+
+    def forgettable(self, offsets: Mapping[str, int]) -> Collection[str]:
+        """The partitions that are gone and were read to their ends before the offsets of the last `prune`: offsets need
+        not name them any more."""
+        return ()
 
     def closed(self) -> bool:
         """Whether no partition will ever be added and all that exist come to an end."""

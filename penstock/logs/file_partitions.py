@@ -1,53 +1,50 @@
-"""Maps files to partitions by identities that survive renaming, rotation, truncation and compression.
+"""Maps files to partitions by identities that survive renaming, rotation, copying, truncation and compression.
 
-Receives globs and the offsets reached; returns the partitions found now, and the path of each.
+Receives globs, the offsets reached and the identities kept with them; returns the partitions found now, and the path of
+each.
 
 Invariants:
 - A partition exists once the first line of its file is whole.
-- A file that a rename inside its directory took out of the glob is followed until it is removed.
-- An archive takes the identity of the vanished text file it was made from, else one from its own content;
-  while its text file is still there, the archive waits unseen.
+- A file keeps its partition while it has grown only. Any other is compared with the partitions whose files are away
+  (`file_matching`): one that has what was read of a partition continues it, under any name and inode; else it is new.
+- A file that a rename or a copy took out of the glob, into the same directory, is found there and followed.
+- A file that has no more than the beginning of another is its copy: it waits while it may still be written, and is left
+  out with a warning once it is not. If the other is truncated or removed, the copy continues it.
 - What was unread when its file vanished is reported as an error once, then forgotten.
-Does not guarantee: to tell files apart that share inode and beginning (an inode used again for a file with
-the same header); to know the copy that "copytruncate" leaves: keep such copies out of the glob.
+Does not guarantee: to find what was written to a file after it was listed last and before it was truncated, if no copy
+of it is left in its directory (a warning says so).
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import logging
 import os
-import time
-import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from penstock.errors import ExternalError
-from penstock.logs import archive as gz
+from penstock.logs.file_archives import ArchivePartitions, Found, Location, key_of
+from penstock.logs.file_copies import KNOWN_FILES, Copies
+from penstock.logs.file_identity import Identity
+from penstock.logs.file_matching import Away, assign_texts, find_original, new_id
 from penstock.logs.textfile import (
-    PREFIX_BYTES,
     Inode,
     TextFile,
     find_path,
+    index_inodes,
     inspect_file,
-    open_text,
+    open_file,
     parse_inode,
-    pread,
     stat_regular_file,
     unreadable_error,
 )
 
-_Found = tuple[str, os.stat_result]
-
-
-@dataclass(frozen=True)
-class Location:
-    """A partition and its current path."""
-
-    id: str
-    path: str
-    latest: int
-    finished: bool
-    archive: bool = False
+_LOG = logging.getLogger(__name__)
+#: how many partitions that offsets no longer name are still recognised if their files come back
+REMEMBERED = 100
+#: a file of fewer bytes that is like the beginning of another may well be a log of its own
+_LEAST_COPY_BYTES = 4096
 
 
 class FilePartitions:
@@ -63,11 +60,19 @@ class FilePartitions:
     def _forget(self) -> None:
         self._texts: dict[Inode, TextFile] = {}
         self._gone: dict[str, TextFile] = {}
-        self._archives: dict[tuple[int, ...], gz.Archive] = {}
-        self._archive_ids: dict[tuple[int, ...], str] = {}
+        self._copies = Copies(self.gz_settle_seconds)
+        self._archives = ArchivePartitions(self._copies, self.finished)
         self._locations: dict[str, Location] = {}
+        self._inodes: dict[str, Inode] = {}
         self._missing: dict[str, Location] = {}
         self._searched_ids: set[str] = set()
+        self._strangers: set[tuple[int, ...]] = set()
+        self._retained: Mapping[str, int] = {}
+        #: what was read of each partition, those that are forgotten first
+        self.identities: dict[str, Identity] = {}
+        self._recognised: Mapping[str, str] = {}
+        #: paths of files that wait until it is clear whether they are copies or still written
+        self.waiting: frozenset[str] = frozenset()
 
     def __getstate__(self) -> dict[str, object]:
         pickled = ("patterns", "finished", "gz_settle_seconds", "homes")
@@ -90,11 +95,75 @@ class FilePartitions:
         """Where the last `refresh` saw a partition."""
         return self._locations.get(id)
 
+    def find_inode(self, id: str) -> Inode | None:
+        """The device and inode at which the last `refresh` saw a partition; None if it is in an archive."""
+        return self._inodes.get(id)
+
+    # -- what is kept with the offsets -----------------------------------------------------------
+
+    def recognise(self, identities: Mapping[str, str]) -> None:
+        """Use the identities that were kept with the offsets."""
+        if identities is not self._recognised:
+            self.identities = {id: Identity.from_text(text) for id, text in identities.items()}
+            self._recognised = identities
+
+    def identify(self, offsets: Mapping[str, int]) -> Mapping[str, str]:
+        """The identities to keep with these offsets, and the last ones of partitions that they no longer name."""
+        forgotten = [id for id in self.identities if id not in offsets][-REMEMBERED:]
+        identities = {id: self.identities[id] for id in forgotten}
+        for id, offset in offsets.items():
+            identity, location = self.identities.get(id), self._locations.get(id)
+            is_same = identity is not None and location is not None and identity.is_at(offset, location.path)
+            if location is not None and offset and not is_same:
+                identity = self._identify(location, offset) or identity
+            if identity is not None:
+                identities[id] = identity
+        if identities != self.identities or list(identities) != list(self.identities):
+            self.identities = identities
+            self._recognised = {id: identity.to_text() for id, identity in identities.items()}
+        return self._recognised
+
+    def _identify(self, location: Location, offset: int) -> Identity | None:
+        if location.archive:
+            archive = self._archives.find(location.id)
+            return None if archive is None else Identity.of_archive(location.path, archive)
+        text = self._texts.get(self._inodes.get(location.id, (0, 0)))
+        if text is not None and text.latest == offset:
+            return Identity.of_seen(text)
+        fd = open_file(location.path)
+        if fd is None:
+            return None
+        try:
+            status = os.fstat(fd)
+            if text is None or (status.st_dev, status.st_ino) != text.inode:
+                return None  # renamed this moment: it is known by its inode until the next epoch
+            return Identity.of_text(text.path, fd, offset)
+        finally:
+            os.close(fd)
+
+    def retain(self, offsets: Mapping[str, int]) -> None:
+        """Nothing before these offsets will be read again."""
+        self._retained = offsets
+
+    def forgettable(self, offsets: Mapping[str, int]) -> set[str]:
+        """The partitions of which all was read that no file has any more, not even for an epoch that is retained."""
+        if self.finished:
+            return set()
+        away = offsets.keys() - self._locations.keys() - self._missing.keys()
+        found = {id for id in away if self._retained.get(id) == offsets[id]}
+        for id in found:
+            self._gone.pop(id, None)
+            self.homes.pop(id, None)
+        self._searched_ids -= found
+        return found
+
+    # -- what is there ---------------------------------------------------------------------------
+
     def refresh(self, offsets: Mapping[str, int], *, may_be_behind: bool = False) -> list[Location]:
         """Inspect every file that matches or is followed. `may_be_behind`: the offsets may come from other copies
         of the files; then only a file that was seen to shrink is refused, and one that vanished is no error."""
         seen: dict[Inode, TextFile] = {}
-        archives: list[_Found] = []
+        archives: list[Found] = []
         for path in self.matches():
             if (status := stat_regular_file(path)) is None:
                 continue
@@ -103,17 +172,34 @@ class FilePartitions:
             else:
                 self._inspect(path, status, seen)
         self._follow_renamed(seen)
+        new = [text for text in seen.values() if text.label and text.id is None]
+        if new:
+            held = (text.id for text in seen.values())
+            assign_texts(new, self._away(offsets, held, behind=may_be_behind))
         self._find_renamed(seen, offsets)
+        waiting = self._add_new_texts(new, seen, offsets, can_be_copies=not (self.finished or may_be_behind))
         locations = {t.id: Location(t.id, t.path, t.latest, self.finished) for t in seen.values() if t.id}
-        waiting = self._add_archives(archives, locations, offsets)
+        waiting |= self._archives.add(archives, locations, offsets, lambda held: self._away(offsets, held))
         suspects, known = self._missing, self._missing | self._locations
-        if known.keys() - locations.keys():
-            beside = _archives_beside(known[id] for id in known.keys() - locations.keys())
-            waiting |= self._add_archives(beside, locations, offsets, only_adopted=True)
+        lost = [known[id] for id in known.keys() - locations.keys()]
+        if lost:
+            self._search_beside(lost, seen, locations, offsets)
+            waiting |= self._archives.add(
+                _archives_beside(lost),
+                locations,
+                offsets,
+                lambda held: self._away(offsets, held),
+                only_adopted=True,
+            )
         self._locations = locations
+        self._inodes = {text.id: inode for inode, text in seen.items() if text.id}
         self._missing = {id: location for id, location in known.items() if id not in locations}
         self.homes.update((location.id, location.path) for location in locations.values())
-        _check_truncated(seen.values(), offsets, may_be_behind)
+        self.waiting = frozenset(waiting)
+        if not waiting:
+            self._copies.forget_unchanged()
+        if may_be_behind:
+            _check_truncated(seen.values(), offsets)
         if not waiting:
             self._report_lost(suspects, {} if may_be_behind else offsets)
         return sorted(locations.values(), key=lambda location: location.path)
@@ -143,8 +229,8 @@ class FilePartitions:
     def _follow_renamed(self, seen: dict[Inode, TextFile]) -> None:
         """Find the known files that no longer match: under their path, or renamed in their directory."""
         for text in [text for inode, text in self._texts.items() if inode not in seen]:
-            status = stat_regular_file(text.path)
-            if status is None or status.st_ino != text.inode[1]:
+            status = stat_regular_file(text.path) if text.id else None
+            if text.id and (status is None or (status.st_dev, status.st_ino) != text.inode):
                 path = find_path(text.inode[1], [os.path.dirname(text.path) or "."])
                 status, text.path = (stat_regular_file(path), path) if path else (None, text.path)
             if status is not None and (status.st_dev, status.st_ino) == text.inode:
@@ -157,87 +243,94 @@ class FilePartitions:
     def _find_renamed(self, seen: dict[Inode, TextFile], offsets: Mapping[str, int]) -> None:
         """Find, once, the files of an earlier run that were renamed out of the glob while no engine ran."""
         here = {text.id for text in seen.values()}
-        orphans = [id for id in offsets.keys() - here - self._searched_ids if parse_inode(id) is not None]
+        orphans = offsets.keys() - here - self._searched_ids - self._gone.keys()
         self._searched_ids.update(offsets)
-        directories = self.directories() if orphans else []
+        paths = index_inodes(self.directories()) if orphans else {}
         for id in orphans:
-            path = find_path(parse_inode(id), directories)
-            fd = open_text(path, id) if path else None
-            if path and fd is not None:
-                status = os.fstat(fd)
-                os.close(fd)
+            identity = self.identities.get(id)
+            if identity is not None:
+                self._missing.setdefault(id, Location(id, identity.path, identity.length, self.finished))
+            path = paths.get(parse_inode(id) or 0)
+            status = stat_regular_file(path) if path else None
+            if path and status is not None and (status.st_dev, status.st_ino) not in seen:
                 self._inspect(path, status, seen)
+                text = seen.get((status.st_dev, status.st_ino))
+                if text is not None and text.id is None:
+                    self._assign_found({text.inode: text}, seen, {id: offsets[id]})
 
-    def _add_archives(
-        self,
-        found: list[_Found],
-        locations: dict[str, Location],
-        offsets: Mapping[str, int],
-        only_adopted: bool = False,
-    ) -> bool:
-        """Add the archives that are complete and no mere copies; say whether some may still be written."""
-        waiting = False
-        for path, status in found:
-            if not self.finished and time.time() - status.st_mtime < self.gz_settle_seconds:
-                waiting = True
-                continue
-            key = _key(status)
-            if key not in self._archives or key not in self._archive_ids:
-                try:
-                    fd = os.open(path, os.O_RDONLY)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    raise unreadable_error(path, error) from error
-                try:
-                    if _key(os.fstat(fd)) != key:  # replaced in between: the next refresh sees it
-                        continue
-                    archive = self._archives.get(key) or gz.inspect(fd)
-                    id = self._identify_archive(fd, archive, locations, offsets)
-                finally:
-                    os.close(fd)
-                self._archives[key] = archive
+    def _assign_found(
+        self, found: dict[Inode, TextFile], seen: dict[Inode, TextFile], offsets: Mapping[str, int]
+    ) -> None:
+        """Recognise files outside the glob; forget those that continue no partition."""
+        assign_texts(found.values(), self._away(offsets, {text.id for text in seen.values() if text.id}))
+        for inode, text in found.items():
+            if text.id is None:
+                if len(self._strangers) > KNOWN_FILES:
+                    self._strangers.clear()
+                self._strangers.add((*inode, text.size, text.mtime_ns))
+                seen.pop(inode, None)
+                self._texts.pop(inode, None)
             else:
-                archive, id = self._archives[key], self._archive_ids[key]
-            if id is None or (only_adopted and id == archive.own_id):
+                seen[inode] = self._texts[inode] = text
+
+    def _away(self, offsets: Mapping[str, int], held: Iterable[str | None], behind: bool = False) -> Away:
+        """What is known of the partitions that no file of this refresh has."""
+        return Away.of(offsets, self.identities, self._gone, set(held), may_be_behind=behind)
+
+    def _add_new_texts(
+        self,
+        new: list[TextFile],
+        seen: dict[Inode, TextFile],
+        offsets: Mapping[str, int],
+        *,
+        can_be_copies: bool,
+    ) -> set[str]:
+        """Make partitions of the files that continue none; return the paths of those that wait."""
+        if not any(text.id is None for text in new):
+            return set()
+        taken = {*offsets, *self.identities, *self._gone, *(text.id for text in seen.values() if text.id)}
+        waiting = set()
+        for text in sorted((text for text in new if text.id is None), key=lambda text: text.path):
+            key = (*text.inode, text.size, text.mtime_ns)
+            if self._copies.has(key):
                 continue
-            self._archive_ids[key] = id
-            latest = max(archive.latest, offsets.get(id, 0)) if archive.damage else archive.latest
-            if id not in locations or (locations[id].archive and locations[id].latest < latest):
-                locations[id] = Location(id, path, latest, finished=True, archive=True)
+            original = find_original(text, seen.values()) if can_be_copies else None
+            if original is not None and not self._copies.is_settled(key):
+                waiting.add(text.path)
+                continue
+            if original is not None and text.latest >= _LEAST_COPY_BYTES:
+                self._copies.leave_out(key, text.path, original.path)
+                continue
+            text.id = new_id(str(text.label), taken)
+            taken.add(text.id)
         return waiting
 
-    def _identify_archive(
-        self, fd: int, archive: gz.Archive, locations: dict[str, Location], offsets: Mapping[str, int]
-    ) -> str | None:
-        """Find the identity of an archive; None while the text file it was made from is still there."""
-        if archive.own_id in offsets or archive.own_id in locations:
-            return archive.own_id
-        crc = f"-{archive.first_line_crc:08x}"
-        for location in locations.values():
-            if (
-                not location.archive
-                and location.id.endswith(crc)
-                and location.latest >= archive.text_bytes > 0
-            ):
-                size = min(archive.text_bytes, PREFIX_BYTES)
-                text = open_text(location.path, location.id)
-                if text is None:  # renamed this moment: the next refresh decides
-                    return None
-                is_same = pread(text, size, 0) == gz.prefix(fd, size)
-                os.close(text)
-                if is_same:
-                    return None
-        vanished = {id for id in (*offsets, *self._gone) if id.endswith(crc) and parse_inode(id) is not None}
-        for id in sorted(vanished - locations.keys(), key=lambda id: (-offsets.get(id, 0), id)):
-            offset, known = offsets.get(id, 0), self._gone.get(id)
-            if offset > archive.text_bytes and not archive.damage:
-                continue
-            if known and zlib.crc32(gz.prefix(fd, known.prefix_bytes)) != known.prefix_crc:
-                continue
-            if gz.is_boundary(fd, offset):
-                return id
-        return archive.own_id
+    def _search_beside(
+        self,
+        lost: Iterable[Location],
+        seen: dict[Inode, TextFile],
+        locations: dict[str, Location],
+        offsets: Mapping[str, int],
+    ) -> None:
+        """Find the copies of vanished files beside them, which no glob matches."""
+        found: dict[Inode, TextFile] = {}
+        for directory in sorted({os.path.dirname(location.path) for location in lost}):
+            for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))):
+                status = None if path.endswith(".gz") else stat_regular_file(path)
+                if (
+                    status is None
+                    or (status.st_dev, status.st_ino) in seen
+                    or key_of(status) in self._strangers
+                ):
+                    continue
+                with contextlib.suppress(OSError):  # not a file of ours
+                    text = inspect_file(path, None, self.finished)
+                    found[text.inode] = text
+        wanted = {location.id: offsets.get(location.id, 0) for location in lost}
+        self._assign_found(found, seen, wanted)
+        for text in found.values():
+            if text.id is not None:
+                locations[text.id] = Location(text.id, text.path, text.latest, self.finished)
 
     def _report_lost(self, suspects: Mapping[str, Location], offsets: Mapping[str, int]) -> None:
         """Raise for files that were missing already last time and had not been read; forget them."""
@@ -246,32 +339,39 @@ class FilePartitions:
             if id in offsets and offsets[id] < lost.latest:
                 raise ExternalError(
                     "LOG_SPAN_GONE",
-                    f"{lost.path} vanished before it was read to its end",
+                    f"{lost.path} was removed or replaced before it was read to its end",
                     where=f"partition {id}, offsets {offsets[id]} to {lost.latest}",
-                    hint="Put the file back beside the others, or start again to continue without it.",
+                    hint="Put the file back beside the others under any name, or start again to continue without it.",
+                )
+            if self._is_truncated(id):
+                _LOG.warning(
+                    "%s was truncated or replaced, and no copy of it was found beside it. Lines that were added after "
+                    "it was read to offset %d are lost. Rotate by renaming, or copy into the same directory",
+                    lost.path,
+                    lost.latest,
                 )
 
+    def _is_truncated(self, id: str) -> bool:
+        """Whether the file of a partition is still there, with other content."""
+        gone = self._gone.get(id)
+        now = None if gone is None else self._texts.get(gone.inode)
+        return gone is not None and now is not None and now.path == gone.path
 
-def _key(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-
-def _archives_beside(vanished: Iterable[Location]) -> list[_Found]:
+def _archives_beside(vanished: Iterable[Location]) -> list[Found]:
     """The archives in the directories of vanished files, whether or not a glob matches them."""
     directories = sorted({glob.escape(os.path.dirname(location.path) or ".") for location in vanished})
     paths = [path for directory in directories for path in glob.glob(os.path.join(directory, "*.gz"))]
     return [(path, status) for path in sorted(paths) if (status := stat_regular_file(path))]
 
 
-def _check_truncated(texts: Iterable[TextFile], offsets: Mapping[str, int], may_be_behind: bool) -> None:
+def _check_truncated(texts: Iterable[TextFile], offsets: Mapping[str, int]) -> None:
     for text in texts:
-        offset = offsets.get(text.id, 0) if text.id else 0
-        shortened = text.shrunk if may_be_behind else text.size < offset
-        if offset and (shortened or text.rewritten):
+        if text.label and text.id not in (None, text.label) and text.label in offsets:
             raise ExternalError(
                 "LOG_TRUNCATED",
                 f"{text.path} was truncated or overwritten, but starts with the same line as before",
-                where=f"partition {text.id}",
-                detail=f"It has {text.size} bytes; {offset} were already read before.",
+                where=f"partition {text.label}",
+                detail=f"It has {text.size} bytes; {offsets[text.label]} were already read before.",
                 hint="Rotate by renaming, or move the file away and write a new one.",
             )

@@ -6,27 +6,35 @@ Invariants:
 - An offset is a byte position in the file, of a `.gz` in its unpacked text. It survives both rename and gzip.
 - A last line without a newline waits, unless the files are declared finished or the file is an archive:
   then it counts, and is returned with a newline that the offsets do not count.
-- A file is opened by identity, never by name alone.
+- A file is opened by its identity, never by name alone: a span names by what its bytes are recognised.
 On failure: `ExternalError` with LOG_PATH_MISSING, LOG_UNREADABLE, LOG_TRUNCATED or LOG_SPAN_GONE; `UserError` with
 LOG_NOT_FINISHED.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs import archive as gz
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.logs.file_partitions import FilePartitions, Location
+from penstock.logs.file_archives import Location
+from penstock.logs.file_identity import Identity
+from penstock.logs.file_partitions import FilePartitions
 from penstock.logs.textfile import (
     HEAD_BYTES,
     boundary_near,
     find_path,
+    has_label,
+    label_of,
     line_crc,
-    open_text,
+    line_of,
+    open_file,
     parse_inode,
     pread,
     stat_regular_file,
@@ -91,6 +99,7 @@ class FileLog(Log):
         """
         known = self._file_partitions
         fresh = FilePartitions(known.patterns, known.finished, known.gz_settle_seconds)
+        fresh.identities = known.identities
         unseen = [location.path for location in fresh.refresh(offsets) if location.id not in offsets]
         if unseen:
             more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
@@ -102,8 +111,22 @@ class FileLog(Log):
                 "leave out finished=True.",
             )
 
+    def recognise(self, identities: Mapping[str, str]) -> None:
+        self._file_partitions.recognise(identities)
+
+    def identify(self, offsets: Mapping[str, int]) -> Mapping[str, str]:
+        return self._file_partitions.identify(offsets)
+
+    def prune(self, offsets: Mapping[str, int]) -> None:
+        self._file_partitions.retain(offsets)
+
+    def forgettable(self, offsets: Mapping[str, int]) -> Collection[str]:
+        return self._file_partitions.forgettable(offsets)
+
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        return _to_partitions(self._file_partitions.refresh(offsets))
+        found = self._file_partitions.refresh(offsets)
+        self.withheld = self._file_partitions.waiting
+        return _to_partitions(found, {} if self.closed() else self._file_partitions.identities)
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
         return _to_partitions(self._file_partitions.refresh(offsets, may_be_behind=True)), {}
@@ -123,7 +146,7 @@ class FileLog(Log):
             )
         if location.archive or start + units >= location.latest:
             return max(start, location.latest)
-        path, fd = self._open(Span(partition, start, location.latest))
+        path, fd = self._open_seen(location) or self._open(Span(partition, start, location.latest))
         try:
             if path.endswith(".gz"):
                 return location.latest
@@ -156,13 +179,29 @@ class FileLog(Log):
     def describe(self) -> str:
         return f"files {', '.join(self._file_partitions.patterns)}"
 
+    def _open_seen(self, location: Location) -> tuple[str, int] | None:
+        """The path and a descriptor of a text file, if it is still where it was seen."""
+        fd = open_file(location.path)
+        if fd is None:
+            return None
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) == self._file_partitions.find_inode(location.id):
+            return location.path, fd
+        os.close(fd)
+        return None
+
     def _open(self, span: Span) -> tuple[str, int]:
         """Where a partition is now, and a descriptor of it, text or archive. Searches if it has moved."""
         file_partitions, id = self._file_partitions, span.partition
+        if span.identity is not None:
+            return self._open_identified(span, Identity.from_text(span.identity))
+        location = file_partitions.find_location(id)
+        if location is not None and (seen := self._open_seen(location)) is not None:
+            return seen
         home = file_partitions.homes.get(id)
         if home:
             archived = home.endswith(".gz")
-            fd = _open_archive(home, id) if archived else open_text(home, id)
+            fd = _open_archive(home, id) if archived else _open_text(home, id)
             if fd is not None:
                 return home, fd
         matches = file_partitions.matches()
@@ -172,7 +211,7 @@ class FileLog(Log):
         }
         directories.discard("")
         path = find_path(parse_inode(id), sorted(directories)) if parse_inode(id) is not None else None
-        if path and (fd := open_text(path, id)) is not None:
+        if path and (fd := _open_text(path, id)) is not None:
             file_partitions.homes[id] = path
             return path, fd
         for path in sorted({*matches, *_archives_in(directories)}):
@@ -182,9 +221,58 @@ class FileLog(Log):
                 return path, fd
         raise _gone_error(span, home)
 
+    def _open_identified(self, span: Span, identity: Identity) -> tuple[str, int]:
+        """The path and a descriptor of the file that has what an epoch was planned to read, under whatever name."""
+        file_partitions, id = self._file_partitions, span.partition
+        home = file_partitions.homes.get(id)
+        for path in (home, identity.path):
+            if path and (fd := _open_if_same(path, id, identity)) is not None:
+                return path, fd
+        directories = {*file_partitions.directories(), os.path.dirname(identity.path)}
+        beside = (glob.glob(os.path.join(glob.escape(directory), "*")) for directory in directories)
+        for path in sorted({*file_partitions.matches(), *itertools.chain.from_iterable(beside)}):
+            with contextlib.suppress(ExternalError):  # what cannot be read is not the file that was
+                if os.path.isfile(path) and (fd := _open_if_same(path, id, identity)) is not None:
+                    file_partitions.homes[id] = path
+                    return path, fd
+        raise _gone_error(span, identity.path)
 
-def _to_partitions(locations: Sequence[Location]) -> list[Partition]:
-    return [Partition(location.id, 0, location.latest, location.finished) for location in locations]
+
+def _to_partitions(
+    locations: Sequence[Location], identities: Mapping[str, Identity] | None = None
+) -> list[Partition]:
+    """The partitions that are there. One that was forgotten and has come back starts where it was left."""
+    known = identities or {}
+    return [
+        Partition(one.id, known[one.id].length if one.id in known else 0, one.latest, one.finished)
+        for one in locations
+    ]
+
+
+def _open_if_same(path: str, id: str, identity: Identity) -> int | None:
+    """A descriptor of a file that has what was read of a partition."""
+    fd = open_file(path)
+    if fd is None:
+        return None
+    if path.endswith(".gz"):
+        is_same = identity.matches_archive(fd)
+    elif has_label(fd, id):
+        is_same = identity.matches_edge(fd)
+    else:
+        is_same = identity.matches_text(fd) and (not identity.is_weak or identity.is_related_to(path))
+    if is_same:
+        return fd
+    os.close(fd)
+    return None
+
+
+def _open_text(path: str, id: str) -> int | None:
+    """A descriptor of a text file that has the inode and the first line of an id."""
+    fd = open_file(path)
+    if fd is None or has_label(fd, id):
+        return fd
+    os.close(fd)
+    return None
 
 
 def _read_text(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[Chunk]:
@@ -215,16 +303,13 @@ def _read_archive(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[
 
 def _open_archive(path: str, id: str, span: Span | None = None) -> int | None:
     """A descriptor of an archive if it starts as the partition does and, if given, fits a span."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+    fd = open_file(path)
+    if fd is None:
         return None
-    except OSError as error:
-        raise unreadable_error(path, error) from error
     if parse_inode(id) is None:
-        found = gz.identity(fd, gz.prefix(fd)) == id
+        found = gz.identity(fd, gz.prefix(fd)) == label_of(id)
     else:
-        found = id.endswith(f"-{line_crc(gz.prefix(fd, HEAD_BYTES)):08x}")
+        found = line_of(id) == f"{line_crc(gz.prefix(fd, HEAD_BYTES)):08x}"
         if found and span is not None:
             edges = gz.is_boundary(fd, span.end) or gz.is_boundary(fd, span.end - 1)  # or a damage's offset
             found = edges and gz.is_boundary(fd, span.start)
@@ -249,7 +334,7 @@ def _gone_error(span: Span, home: str | None) -> ExternalError:
         "a file that is still needed has been removed or replaced",
         where=f"partition {span.partition}, bytes {span.start} to {span.end}",
         detail=f"Its last known path is {home}." if home else None,
-        hint="Put it back under any name that the glob matches, then start again.",
+        hint="Put it back beside the others under any name, then start again.",
     )
 
 

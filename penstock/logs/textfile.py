@@ -3,8 +3,9 @@
 Receives a path and what was known of the file; returns a `TextFile`, and reads only what is new in it.
 
 Invariants:
-- The id of a text file is its inode and the checksum of its first whole line, so a rename keeps it.
-- A file whose first bytes have changed is inspected from its start; if its id is still the old one, it is `rewritten`.
+- The label of a text file is its inode and the checksum of its first whole line. It is the id of its partition, unless
+  another partition has that id: then a number is added (`file_partitions`).
+- A file that no longer has the bytes seen before is another file, inspected from its start and without an id.
 - A boundary is the position after a newline. Reads go in windows, so a line of any length is found.
 - Nothing here moves a descriptor's own position.
 """
@@ -24,6 +25,9 @@ HEAD_BYTES = 4096
 
 PREFIX_BYTES = 64 << 10
 """How many of a file's first bytes distinguish two files with the same first line."""
+
+EDGE_BYTES = 1024
+"""How many of the last bytes that were read show that a file still has them."""
 
 _WINDOW = 64 << 10
 _WIDEST = 8 << 20
@@ -82,6 +86,12 @@ def boundary_near(fd: int, start: int, size: int, end: int) -> int:
     return found if found > start else next_boundary(fd, target, end)
 
 
+def edge_crc(fd: int, end: int) -> int:
+    """The checksum of the last bytes before a position."""
+    size = min(end, EDGE_BYTES)
+    return zlib.crc32(pread(fd, size, end - size))
+
+
 Inode = tuple[int, int]
 """Device and inode number."""
 
@@ -90,7 +100,7 @@ Inode = tuple[int, int]
 class TextFile:
     """A text file as last seen: under a `name` that may be a link to `path`.
 
-    `id` is None until its first line is whole.
+    `label` is None until its first line is whole; `id` until it is known which partition it is.
     """
 
     inode: Inode
@@ -99,13 +109,12 @@ class TextFile:
     size: int
     mtime_ns: int
     head: bytes
+    label: str | None
     id: str | None
     latest: int
     prefix_bytes: int
     prefix_crc: int
-    rewritten: bool
-    #: whether it was longer before
-    shrunk: bool
+    edge_crc: int
 
 
 def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
@@ -115,8 +124,7 @@ def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
         status = os.fstat(fd)
         size = status.st_size
         head = pread(fd, HEAD_BYTES, 0)
-        starts_alike = known is not None and head.startswith(known.head)
-        before = known if known is not None and starts_alike and size >= known.size else None
+        before = known if known is not None and _has_grown(fd, size, head, known) else None
         scanned = before.size if before else 0
         latest = last_boundary(fd, scanned, size)
         if latest == scanned:
@@ -127,9 +135,9 @@ def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
         if (end := min(latest, PREFIX_BYTES)) > prefix_bytes:
             prefix_crc = zlib.crc32(pread(fd, end - prefix_bytes, prefix_bytes), prefix_crc)
             prefix_bytes = end
+        edge = before.edge_crc if before and before.latest == latest else edge_crc(fd, latest)
     finally:
         os.close(fd)
-    id = text_id(status.st_ino, head) if latest else None
     return TextFile(
         inode=(status.st_dev, status.st_ino),
         name=path,
@@ -137,17 +145,22 @@ def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
         size=size,
         mtime_ns=status.st_mtime_ns,
         head=head,
-        id=id,
+        label=text_id(status.st_ino, head) if latest else None,
+        id=before.id if before else None,
         latest=latest,
         prefix_bytes=prefix_bytes,
         prefix_crc=prefix_crc,
-        rewritten=known is not None and id == known.id and (known.rewritten or not starts_alike),
-        shrunk=known is not None and id == known.id and (known.shrunk or size < known.size),
+        edge_crc=edge,
     )
 
 
+def _has_grown(fd: int, size: int, head: bytes, known: TextFile) -> bool:
+    """Whether a file still has all that was seen of it, as far as its start and the end of its last line show."""
+    return size >= known.size and head.startswith(known.head) and edge_crc(fd, known.latest) == known.edge_crc
+
+
 def text_id(inode: int, head: bytes) -> str:
-    """The partition id of a text file that starts like this."""
+    """The label of a text file that starts like this."""
     return f"{inode:x}-{line_crc(head):08x}"
 
 
@@ -159,34 +172,49 @@ def parse_inode(id: str) -> int | None:
         return None
 
 
-def open_text(path: str, id: str) -> int | None:
-    """Open the file at `path` if it is the one with this id."""
+def label_of(id: str) -> str:
+    """The label in an id, without the number that tells partitions of one label apart."""
+    return "-".join(id.split("-")[: 3 if id.startswith("gz-") else 2])
+
+
+def line_of(id: str) -> str:
+    """The checksum of the first line, as every id has it."""
+    return [*id.split("-"), ""][1]
+
+
+def open_file(path: str) -> int | None:
+    """Open a file for reading; None if it is gone."""
     try:
-        if os.stat(path).st_ino != parse_inode(id):
-            return None
-        fd = os.open(path, os.O_RDONLY)
+        return os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable_error(path, error) from error
-    if text_id(os.fstat(fd).st_ino, pread(fd, HEAD_BYTES, 0)) == id:
-        return fd
-    os.close(fd)
-    return None
 
 
-def find_path(inode: int | None, directories: Iterable[str]) -> str | None:
-    """Find the path of the text file with an inode number in these directories. An archive with that number is another
-    file: its inode was used again."""
+def has_label(fd: int, id: str) -> bool:
+    """Whether an open text file has the inode and the first line of an id."""
+    return text_id(os.fstat(fd).st_ino, pread(fd, HEAD_BYTES, 0)) == label_of(id)
+
+
+def index_inodes(directories: Iterable[str]) -> dict[int, str]:
+    """The paths of the text files in some directories by inode number. An archive with the number of a text file is
+    another file: its inode was used again."""
+    found: dict[int, str] = {}
     for directory in directories:
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:
-                    if entry.inode() == inode and not entry.is_symlink() and not entry.name.endswith(".gz"):
-                        return entry.path
+                    if not entry.is_symlink() and not entry.name.endswith(".gz"):
+                        found.setdefault(entry.inode(), entry.path)
         except FileNotFoundError:
             continue
-    return None
+    return found
+
+
+def find_path(inode: int | None, directories: Iterable[str]) -> str | None:
+    """Find the path of the text file with an inode number in these directories."""
+    return None if inode is None else index_inodes(directories).get(inode)
 
 
 def stat_regular_file(path: str) -> os.stat_result | None:

@@ -90,6 +90,13 @@ WATERMARK = _declare(
 READ = _declare(
     "stream_read_total", "counter", "offsets", "Offsets of a stream's log that were read.", _STREAM
 )
+CLOCK_BEHIND = _declare(
+    "clock_behind_seconds",
+    "gauge",
+    "seconds",
+    "How far the wall clock is behind a stream whose own time bounds future events; absent where the clock fits.",
+    _STREAM,
+)
 BACKLOG = _declare("backlog", "gauge", "offsets", "Offsets of a stream's log that wait to be read.", _STREAM)
 
 # ---------------------------------------------------------------- state and checkpoints

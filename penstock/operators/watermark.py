@@ -74,10 +74,11 @@ def advance_watermark(
     if active:
         if all(p.highest is not None for p in active):
             watermark = min(p.highest for p in active if p.highest is not None) - lateness
-    elif closed and partitions and all(p.finished for p in partitions.values()):
+    elif closed and partitions and all(p.finished for p in partitions.values()):  # a closed log forgets none
         watermark = FOREVER
     else:
-        highest_times = [p.highest for p in partitions.values() if p.highest is not None]
+        after = replace(stream, partitions=partitions)
+        highest_times = [p.highest for p in after.known_partitions if p.highest is not None]
         watermark = max(highest_times) - lateness if highest_times else before
     unlimited, ahead = max(before, watermark), 0
     watermark = unlimited if limit is None else max(before, min(unlimited, limit[0]))
@@ -85,7 +86,7 @@ def advance_watermark(
         ahead = stream.ahead
     if limit is not None and watermark == limit[0] < unlimited:
         ahead = max(ahead, limit[1])
-    return StreamTime(partitions, watermark, ahead)
+    return replace(stream, partitions=partitions, watermark=watermark, ahead=ahead)
 
 
 def skip_idle_streams(
@@ -114,7 +115,7 @@ def skip_idle_streams(
 
 def _is_idle(stream: StreamTime) -> bool:
     """Whether nobody waits for a stream: all of its partitions are idle or read to their ends, and one is idle."""
-    partitions = stream.partitions.values()
+    partitions = stream.known_partitions
     return any(p.idle for p in partitions) and all(p.idle or p.finished for p in partitions)
 
 
@@ -126,3 +127,16 @@ def add_partitions(stream: StreamTime, names: Collection[str], first_ordinal: in
             partitions[name] = PartitionTime(first_ordinal)
             first_ordinal += 1
     return replace(stream, partitions=partitions)
+
+
+def forget_partitions(stream: StreamTime, remaining: Collection[str]) -> StreamTime:
+    """The stream without the partitions that offsets no longer name. One stands for all of them: it keeps the highest
+    time, which the watermark follows while all are idle, and the highest ordinal, which no other partition gets."""
+    gone = [partition for name, partition in stream.partitions.items() if name not in remaining]
+    if not gone:
+        return stream
+    gone += [stream.forgotten] if stream.forgotten is not None else []
+    times = [partition.highest for partition in gone if partition.highest is not None]
+    forgotten = PartitionTime(max(one.ordinal for one in gone), max(times, default=None), idle=True)
+    partitions = {name: one for name, one in stream.partitions.items() if name in remaining}
+    return replace(stream, partitions=partitions, forgotten=forgotten)

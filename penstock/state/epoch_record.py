@@ -7,7 +7,10 @@ On disk a record is a line of JSON. Its keys are part of the state format; parts
     {"start": OFFSET, "end": OFFSET, "slices": n, "buckets": n, "checkpoint_every": n, "before": ..., "maps": ...,
      "generation": n, "format": n}
     OFFSET: {"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "finished": ..., "idle": ..., "closed": ...,
-             "now": t, "commands": n, "begun_late": ..., "upto": ..., "copies": ...}
+             "now": t, "clocks": {stream: t}, "commands": n, "begun_late": ..., "upto": ..., "copies": ...,
+             "identities": {stream: {partition: text}}}
+
+The start of a record has no identities: the end of the record before has them.
 
 Guarantees: a record that is read back equals the one that was written. Other content raises ValueError, which the
 reader of the file reports as STATE_DAMAGED.
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.logs.contract import Span
@@ -49,6 +52,8 @@ class Offset:
     closed: Mapping[str, bool] = field(default_factory=dict)
     #: the wall clock when the epoch was admitted, in microseconds since 1970
     admitted_at: int | None = None
+    #: of streams that are ahead of the wall clock, the time from which future events are measured instead
+    clocks: Mapping[str, int] = field(default_factory=dict)
     #: the number of the newest command that the epoch takes in; 0 where there is none
     commands: int = 0
     #: of replicated logs, the partitions that start without records that only an unreachable copy may have
@@ -58,15 +63,21 @@ class Offset:
     watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: of replicated logs, the copy that every replica reads a partition's span from
     copies: PerPartition = field(default_factory=dict)
+    #: by what logs recognise their partitions, in a form of their own; evidence, not a part of what is read
+    identities: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
     def spans_until(self, end: Offset) -> Iterator[tuple[str, Span]]:
         """The spans between this offset and a later one, each with its stream."""
         for stream, reached in end.at.items():
             before, starts, copies = (part.get(stream, {}) for part in (self.at, end.starts, end.copies))
+            identities = end.identities.get(stream, {})
             for partition, offset in reached.items():
                 start = before.get(partition, starts.get(partition, 0))
                 if offset > start:
-                    yield stream, Span(partition, start, offset, copies.get(partition))
+                    yield (
+                        stream,
+                        Span(partition, start, offset, copies.get(partition), identities.get(partition)),
+                    )
 
     def is_at(self, other: Offset) -> bool:
         """Whether all streams are at the same position as at another offset: nothing is read in between."""
@@ -90,10 +101,12 @@ class Offset:
         if self.admitted_at is not None:
             body["now"] = self.admitted_at
         optional = {
+            "clocks": self.clocks,
             "commands": self.commands,
             "begun_late": self.started_late,
             "upto": self.watermark_limits,
             "copies": self.copies,
+            "identities": self.identities,
         }
         return body | {key: part for key, part in optional.items() if part}
 
@@ -111,10 +124,12 @@ class Offset:
                 name: bool(closed) for name, closed in _by_stream(body.get("closed", {}), object).items()
             },
             admitted_at=None if body.get("now") is None else _number(body["now"]),
+            clocks={name: _number(at) for name, at in _by_stream(body.get("clocks", {}), int).items()},
             commands=_number(body.get("commands", 0)),
             started_late=_partitions(body.get("begun_late", {})),
             watermark_limits={name: (_number(at), _number(ahead)) for name, (at, ahead) in limits.items()},
             copies=_numbers(body.get("copies", {})),
+            identities=_texts(body.get("identities", {})),
         )
 
 
@@ -168,7 +183,8 @@ class EpochRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON on disk."""
-        body: dict[str, Any] = {"start": self.start.to_json(), "end": self.end.to_json()}
+        start = replace(self.start, identities={})
+        body: dict[str, Any] = {"start": start.to_json(), "end": self.end.to_json()}
         optional = {"slices": self.slices, "buckets": self.buckets}
         body |= {key: number for key, number in optional.items() if number}
         if self.checkpoint_interval is not None:
@@ -227,6 +243,14 @@ def _numbers(found: Any) -> PerPartition:
     for name, partitions in streams.items():
         if partitions and set(map(type, partitions.values())) != {int}:
             raise ValueError(f"{partitions!r} of the stream {name} are no whole numbers")
+    return streams
+
+
+def _texts(found: Any) -> Mapping[str, Mapping[str, str]]:
+    streams = _by_stream(found, dict)
+    for name, partitions in streams.items():
+        if partitions and set(map(type, partitions.values())) != {str}:
+            raise ValueError(f"{partitions!r} of the stream {name} are no texts")
     return streams
 
 

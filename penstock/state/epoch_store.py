@@ -97,6 +97,11 @@ class RecordStore:
         newest = self.read(self.newest_epoch())
         return {} if newest is None else newest.end.at
 
+    def last_identities(self) -> Mapping[str, Mapping[str, str]]:
+        """The identities of the newest record, by stream."""
+        newest = self.read(self.newest_epoch())
+        return {} if newest is None else newest.end.identities
+
     def last_maps_version(self) -> int:
         """The version of the bucket maps that the newest record here names; -1 before the first."""
         epochs = list_epochs(self._folder)

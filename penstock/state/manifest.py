@@ -38,12 +38,20 @@ class PartitionTime:
 class StreamTime:
     """The event time of one stream: its partitions and its watermark.
 
-    `ahead`: so many batches of jobs have emitted what ends one instant after the watermark.
+    `ahead`: so many batches of jobs have emitted what ends one instant after the watermark. `forgotten` stands for all
+    partitions that offsets no longer name: their highest time, and the highest of their ordinals.
     """
 
     partitions: Mapping[str, PartitionTime] = field(default_factory=dict)
     watermark: int | None = None
     ahead: int = 0
+    forgotten: PartitionTime | None = None
+
+    @property
+    def known_partitions(self) -> tuple[PartitionTime, ...]:
+        """The partitions, and one for those that are forgotten."""
+        partitions = tuple(self.partitions.values())
+        return partitions if self.forgotten is None else (*partitions, self.forgotten)
 
     @property
     def late_before(self) -> int | None:
@@ -118,6 +126,11 @@ class Manifest:
                 name: {
                     "watermark": stream.watermark,
                     **({"ahead": stream.ahead} if stream.ahead else {}),
+                    **(
+                        {"forgotten": [stream.forgotten.ordinal, stream.forgotten.highest]}
+                        if stream.forgotten
+                        else {}
+                    ),
                     "partitions": {
                         pid: [p.ordinal, p.highest, p.idle, p.finished]
                         for pid, p in stream.partitions.items()
@@ -136,6 +149,7 @@ class Manifest:
                 {pid: PartitionTime(*p) for pid, p in s["partitions"].items()},
                 s["watermark"],
                 s.get("ahead", 0),
+                PartitionTime(s["forgotten"][0], s["forgotten"][1], idle=True) if "forgotten" in s else None,
             )
             for name, s in body["streams"].items()
         }

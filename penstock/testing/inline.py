@@ -35,7 +35,8 @@ from penstock.state.generation import Fence
 class InlineEngine:
     """An engine on a state directory; the caller runs its epochs. To be closed.
 
-    `clock` decides how long a partition has been silent: one that a test turns makes it idle without waiting.
+    `clock` decides how long a partition has been silent: one that a test turns makes it idle without
+    waiting. `wall` is the wall clock.
     """
 
     # over 8 parameters: a test sets one or two of them
@@ -59,6 +60,7 @@ class InlineEngine:
         drop_state: bool = False,
         job_result_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._program = program_of(app, state) if isinstance(app, App) else app
         self._slices = slices
@@ -67,13 +69,14 @@ class InlineEngine:
         logs = self._role.start(self._program, fence, buckets, drops_state=drop_state)
         self.recovery = self._role.recovery
         rate = RateControl(1.0, epoch_units, epoch_units, epoch_units)
-        self._admission = Admission(
+        self.admission = Admission(
             self._program,
             AdmissionSettings(drain=True, emission_limit=closing),
             lambda scan: rate,
             self._role.recorded_end,
             start_log=logs.start_one,
             clock=clock,
+            wall=wall,
         )
         self.runner = EpochRunner(
             LocalStages(),
@@ -109,17 +112,17 @@ class InlineEngine:
 
     def step(self) -> EpochReport | None:
         """Run one epoch if there is a reason for one; None when everything is read for now."""
-        end = self._admission.admit(self._start)
+        end = self.admission.admit(self._start)
         while end == self._start:
-            if self._admission.drained.is_set():
-                self._admission.drained.clear()
+            if self.admission.drained.is_set():
+                self.admission.drained.clear()
                 return None
-            end = self._admission.admit(self._start)
+            end = self.admission.admit(self._start)
         if callable(self._slices):
             self.runner.set_slice_count(self._slices(end.epoch))
         report = self.runner.run(end.epoch, self._start, end)
         self.recovery.count(report)
-        self._admission.observe(report.units, report.seconds, report.pending)
+        self.admission.observe(report.units, report.seconds, report.pending)
         self._start = end
         return report
 

@@ -178,3 +178,17 @@ def test_a_stage_that_is_gone_is_not_exported() -> None:
     set_engine(registry, measured(stage("q1", [1.0]), stage("q2", [1.0])))
     set_engine(registry, measured(stage("q2", [1.0])))
     assert not [one for one in exported(registry) if "q1" in one]
+
+
+def test_a_clock_that_is_behind_is_a_metric_until_it_fits_again() -> None:
+    status, registry = EngineStatus("e", "local", 1, "/s", 3, {}, None), Registry()
+    set_engine(registry, replace(status, clock_behind_seconds={"clicks": 259_200.0}))
+    sample = ("clock_behind_seconds", "clicks")
+    assert exported(registry)[sample] == 259_200
+    set_engine(registry, status)
+    assert sample not in exported(registry)
+
+
+def test_a_clock_that_is_behind_is_in_the_status() -> None:
+    status = replace(full(), clock_behind_seconds={"clicks": 259_200.0})
+    assert EngineStatus.from_json(json.loads(json.dumps(status.to_json()))) == status

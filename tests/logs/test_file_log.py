@@ -153,14 +153,16 @@ def test_truncation_is_noticed_even_if_the_file_has_outgrown_its_old_size(tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"header\n", b"header\nall other lines, and longer\n"])
-def test_a_file_written_over_with_the_same_first_line_is_an_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_written_over_with_the_same_first_line_is_another_partition(
+    tmp_path: Path, content: bytes
+) -> None:
     log, path = FileLog(str(tmp_path / "*.csv")), tmp_path / "a.csv"
     path.write_bytes(b"header\n1\n2\n")
     before = only(log)
     path.write_bytes(content)
-    with pytest.raises(ExternalError) as error:
-        log.partitions({before.id: before.latest})
-    assert condition_of(error) == "LOG_TRUNCATED"
+    after = only(log, {before.id: before.latest})
+    assert after.id != before.id
+    assert read_all(log, whole(after)) == content
     with pytest.raises(ExternalError) as error:
         read_all(log, whole(before))
     assert condition_of(error) == "LOG_TRUNCATED"

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.operators.contract import FOREVER, NEVER
-from penstock.operators.watermark import add_partitions, advance_watermark, skip_idle_streams
+from penstock.operators.watermark import (
+    add_partitions,
+    advance_watermark,
+    forget_partitions,
+    skip_idle_streams,
+)
 from penstock.state.manifest import PartitionTime, StreamTime
 
 
@@ -134,3 +139,35 @@ def test_a_log_of_finished_files_that_may_get_more_is_not_at_its_end() -> None:
     live = advance_watermark(only, {"a": 1_000}, 10, finished=["a"])
     assert live.watermark == 990
     assert advance_watermark(only, {"a": 1_000}, 10, finished=["a"], closed=True).watermark == FOREVER
+
+
+@given(
+    highest=st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=5),
+    forgotten=st.sets(st.integers(0, 4)),
+    seen=st.dictionaries(st.sampled_from("abcde"), st.integers(0, 200)),
+    idle=st.sets(st.sampled_from("abcde")),
+)
+def test_a_forgotten_partition_counts_as_the_idle_one_that_it_was(
+    highest: list[int | None], forgotten: set[int], seen: dict[str, int], idle: set[str]
+) -> None:
+    before = stream(*highest)
+    gone = {name for at, name in enumerate(before.partitions) if at in forgotten}
+    seen = {name: time for name, time in seen.items() if name in before.partitions and name not in gone}
+    remaining = before.partitions.keys() - gone
+    whole = advance_watermark(before, seen, 5, idle=idle | gone)
+    less = advance_watermark(forget_partitions(before, remaining), seen, 5, idle=idle)
+    assert less.watermark == whole.watermark
+    assert less.partitions == {name: whole.partitions[name] for name in remaining}
+    others = {"other": stream(50, watermark=45)}
+    times = [skip_idle_streams({"s": one, **others}, [("s", "other")])["s"] for one in (whole, less)]
+    assert times[0].watermark == times[1].watermark
+
+
+def test_the_ordinal_of_a_forgotten_partition_is_not_given_again() -> None:
+    once = forget_partitions(stream(10, 20, 30), ["a"])
+    assert once.forgotten is not None
+    assert (once.forgotten.ordinal, once.forgotten.highest, once.forgotten.idle) == (2, 30, True)
+    twice = forget_partitions(add_partitions(once, ["z"], 3), ["z"])
+    assert twice.forgotten is not None
+    assert (twice.forgotten.ordinal, twice.forgotten.highest) == (2, 30)
+    assert forget_partitions(twice, ["z"]) is twice

@@ -1,0 +1,163 @@
+"""Whatever happens to a directory of logs between, during and after epochs, every line is read once.
+
+The oracle is the multiset of lines ever written. All files start with the same line, which is not counted: where no
+more than it was read of a file, another that starts with it cannot be told from its continuation.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.disk import DISK
+from tests.logs.file_reader import FileReader
+
+HEADER = b"time,user,page and so on\n"
+NAMES = ("a.log", "b.log")
+
+
+class Directory(RuleBasedStateMachine):
+    """Writers of two names, and a reader of all or of the current ones."""
+
+    @initialize(pattern=st.sampled_from(["*.log*", "?.log"]), units=st.sampled_from([700, 5000, 1 << 30]))
+    def start(self, pattern: str, units: int) -> None:
+        self.directory = Path(tempfile.mkdtemp(dir=DISK))
+        self.is_all = pattern == "*.log*"
+        self.reader = FileReader(self.directory / pattern)
+        self.units = units
+        self.written: Counter[bytes] = Counter()
+        self.number = self.rotations = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "directory"):
+            try:
+                self.reader.settle()
+                self.check()
+            finally:
+                shutil.rmtree(self.directory)
+
+    def check(self) -> None:
+        read = Counter({line: n for line, n in self.reader.lines.items() if line + b"\n" != HEADER})
+        assert not self.written - read, "lines are lost"
+        assert not read - self.written, "lines are repeated"
+
+    @invariant()
+    def nothing_is_repeated(self) -> None:
+        if hasattr(self, "reader"):
+            read = Counter({line: n for line, n in self.reader.lines.items() if line + b"\n" != HEADER})
+            assert not read - self.written, "lines are repeated"
+
+    def make_lines(self, count: int) -> bytes:
+        numbers = range(self.number, self.number + count)
+        self.number += count
+        made = [b"%06d,%s" % (n, b"x" * (n * 7 % 80)) for n in numbers]
+        self.written.update(made)
+        return b"".join(line + b"\n" for line in made)
+
+    def rotated_name(self, name: str) -> Path:
+        self.rotations += 1
+        return self.directory / f"{name}.{self.rotations}"
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 60))
+    def append(self, name: str, count: int) -> None:
+        path = self.directory / name
+        start = b"" if path.exists() and path.stat().st_size else HEADER + self.make_lines(12)
+        with open(path, "ab") as file:
+            file.write(start + self.make_lines(count))
+
+    @rule(name=st.sampled_from(NAMES))
+    def rotate_by_renaming(self, name: str) -> None:
+        path = self.directory / name
+        if path.exists():
+            self.see_all()
+            path.rename(self.rotated_name(name))
+
+    @rule(name=st.sampled_from(NAMES), keeps_writing=st.booleans())
+    def copy_and_truncate(self, name: str, keeps_writing: bool) -> None:
+        path = self.directory / name
+        if path.exists() and path.stat().st_size:
+            self.see_all()
+            self.rotated_name(name).write_bytes(path.read_bytes())
+            os.truncate(path, 0)
+            if keeps_writing:
+                self.append(name, 30)
+
+    @rule(name=st.sampled_from(NAMES))
+    def replace_by_a_longer_copy(self, name: str) -> None:
+        path = self.directory / name
+        if path.exists() and path.stat().st_size:
+            self.see_all()
+            temporary = self.directory / f".{name}.tmp"
+            temporary.write_bytes(path.read_bytes() + self.make_lines(5))
+            temporary.rename(path)
+
+    @rule(data=st.data())
+    def compress(self, data: st.DataObject) -> None:
+        rotated = sorted(p for p in self.directory.glob("*.log.*") if p.suffix != ".gz")
+        if rotated:
+            path = data.draw(st.sampled_from(rotated))
+            path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+
+    @rule(data=st.data())
+    def rename_rotated(self, data: st.DataObject) -> None:
+        rotated = sorted(self.directory.glob("*.log.*"))
+        if rotated:
+            path = data.draw(st.sampled_from(rotated))
+            name = path.name.split(".log")[0] + ".log"
+            path.rename(str(self.rotated_name(name)) + (".gz" if path.suffix == ".gz" else ""))
+
+    @rule(data=st.data(), recreates=st.booleans())
+    def delete_what_was_read(self, data: st.DataObject, recreates: bool) -> None:
+        files = sorted(self.directory.glob("*.log*"))
+        if files:
+            self.reader.settle()
+            path = data.draw(st.sampled_from(files))
+            path.unlink()
+            if recreates and path.name in NAMES:
+                self.append(path.name, 20)
+
+    def see_all(self) -> None:
+        """A file that was never listed cannot be followed out of the glob."""
+        if not self.is_all:
+            self.reader.execute()
+            self.reader.admit(self.units)
+
+    @rule()
+    def record(self) -> None:
+        self.reader.admit(self.units)
+
+    @rule()
+    def execute(self) -> None:
+        self.reader.execute()
+
+    @rule()
+    def run_an_epoch(self) -> None:
+        self.reader.step(self.units)
+
+    @rule()
+    def restart(self) -> None:
+        """Kill the process, with or without an epoch that is recorded and not executed."""
+        self.reader.restart()
+
+
+Directory.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@pytest.mark.slow
+class TestDirectory(Directory.TestCase):
+    """The machine, run by pytest."""
