@@ -89,6 +89,9 @@ def draw_status(status: EngineStatus, width: int = 80) -> RenderableType:
         places = _WIDE_SPARKLINE if width >= _WIDE else _NARROW_SPARKLINE
         parts += [_describe_epochs(period, status.backlog), Text(""), _stages(period, places), Text("")]
         parts.append(_executors(period, status.elastic))
+    if (outage := status.outage) is not None:
+        text = f"waits to {outage.step} for {seconds(outage.seconds)}, {outage.failures} failures: {outage.error}"
+        parts.append(Text(text, style="bold red"))
     if status.recovery is not None:
         parts.append(Text(_describe_recovery(status.recovery), style="dim"))
         parts += [Text(f"  {line}", style="dim") for line in job_lines(status.recovery.jobs)]

@@ -17,6 +17,7 @@ from penstock.engine.code_check import check_replica
 from penstock.engine.state_continuity import continue_state
 from penstock.epoch.delivery import Delivery
 from penstock.epoch.recovery import RecoveryActions, RecoveryOutcome, recover
+from penstock.epoch.retries import Interrupted, Retries
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError
 from penstock.ha.schemes import Semantics
@@ -117,11 +118,14 @@ class EngineRole:
         *,
         drops_state: bool = False,
         on_phase: Callable[[str], None] = lambda _: None,
+        retries: Retries | None = None,
     ) -> OpenLogs:
         """Claim the state directory, continue with its state, recover after a loss, and start the logs.
 
-        On failure: the directory is released again.
+        With `retries` it waits for logs and sinks that are away. On failure: the directory is released again.
         """
+        waiting = retries or Retries(is_stopped=lambda: True)
+        check = (lambda: None) if fence is None else fence.check
         self.claim(program, fence, drops_state=drops_state)
         try:
             program.start(follows=not self.is_leader, fenced_directory=self.state.fenced_directory)
@@ -133,9 +137,18 @@ class EngineRole:
             self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
+            logs = self.logs
             if self.is_leader and program.commands == applied:
-                self.logs.start(program.epochs.plan(applied))  # reports a wrong path before Spark starts
-            program.open(self.state.facts.id, self.logs.start_one, applied)
+                # reports a wrong path before Spark starts
+                waiting.run("open the logs", lambda: logs.start(program.epochs.plan(applied)), check)
+            waiting.run(
+                "open the sinks", lambda: program.open(self.state.facts.id, logs.start_one, applied), check
+            )
+        except Interrupted as interrupted:
+            self.close(program)
+            if retries is None:
+                raise interrupted.error from None
+            raise
         except BaseException:
             self.close(program)
             raise
@@ -242,13 +255,23 @@ class EngineRole:
         if self.recovery.has_epochs and self.recovery.is_over:
             self.recovery.append_to_log(self.state)
 
-    def promote(self, fence: Fence, program: Program) -> None:
-        """Claim the directory, the unit's epoch records and the sinks as the leader, and deliver the rows held back.
-        The caller sets `is_leader` when all is done."""
+    def promote(
+        self,
+        fence: Fence,
+        program: Program,
+        retries: Retries | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Claim the directory, the unit's epoch records and the sinks as the leader, and deliver the rows held back,
+        with `retries` for as long as sinks are away and `check` raises nothing. The caller sets `is_leader` when all is
+        done."""
         self.state.take_over(fence.generation)
         self._claim_records(fence.generation, program)
         self.delivery.generation = lambda: self.state.generation
-        self.delivery.release()
+        if retries is None:
+            self.delivery.release()
+        else:
+            retries.run("deliver the rows held back", self.delivery.release, check)
         if self.logs is not None:
             self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
         program.lead(self.state.records.last_commands())

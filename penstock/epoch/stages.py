@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import cloudpickle
 
 from penstock.epoch.gather import FAN_IN, merge_messages
+from penstock.epoch.job_failures import explain_os_error
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import EpochError
 from penstock.epoch.rehearsal import rehearsal_shares, rehearse_scan, rehearse_slice
@@ -62,6 +63,8 @@ def scan_task(task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = T
         yield from run_scan(task, spans, first=first)
     except PenstockError as error:
         yield 0, EpochError(error).to_bytes()
+    except OSError as failure:
+        yield 0, EpochError(explain_os_error(failure)).to_bytes()
     reached("scanned", task.epoch, task.engine_pid)
 
 
@@ -71,6 +74,8 @@ def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[byte
         yield from run_slice(task, level, slice_, incoming)
     except PenstockError as error:
         yield 0, EpochError(error).to_bytes()
+    except OSError as failure:
+        yield 0, EpochError(explain_os_error(failure)).to_bytes()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import polars as pl
 
-from penstock.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError, is_transient
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.durable import sync_directory
@@ -64,6 +64,10 @@ class EpochFiles(Sink):
         """Put the epoch's file in place, unless it is there. An epoch without rows leaves no file."""
         target = self.directory / f"epoch-{epoch:012d}{self.suffix}"
         if target.exists():
+            with _translate_errors(self.directory):
+                sync_directory(
+                    self.directory
+                )  # the attempt that put it there may have failed just before this
             return False
         if rows.is_empty():
             return True
@@ -190,4 +194,5 @@ def _translate_errors(directory: Path) -> Iterator[None]:
             f"could not write to {directory}",
             detail=f"{problem.strerror or problem}.",
             hint="Free space or fix the permissions, then start again: nothing of the epoch is visible.",
+            is_transient=is_transient(problem),
         ) from problem

@@ -59,6 +59,8 @@ _LIMITS: Mapping[str, str] = {
 #: waits for a writer that has stopped. The limit holds for nothing else, least of all for COMMIT.
 _COPY_BYTES = 4_000_000
 _COPY_TIMEOUT = "60s"
+#: what the server says when it will refuse the next connection too
+_LASTING = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
 #: the advisory lock for creating ledger and tables: CREATE ... IF NOT EXISTS alone may collide with itself
 _CREATE_LOCK = 0x70656E73
 
@@ -305,6 +307,8 @@ class Postgres(Sink):
                 detail=f"{(str(problem).splitlines() or [type(problem).__name__])[0]}.",
                 hint="Check that the server runs and lets this user write, then start again: the epoch is there "
                 "whole or not at all.",
+                is_transient=isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError)
+                and not any(reason in str(problem) for reason in _LASTING),
             ) from problem
 
 
