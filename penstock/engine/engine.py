@@ -382,6 +382,8 @@ class Engine:
         report = self.retries.run(f"execute epoch {number}", attempt, self._check_fence)
         with self._busy, self._note_failure():
             admission.observe(report.units, report.seconds, report.pending)
+            if end.commands > start.commands and self.role.logs is not None:
+                self.role.logs.stop_unused(self.program.catalogue, self.plan)
             run.add(report)
             self.meter.add(report)
             self.retries.run("log the recovery", lambda: self.role.count_recovered(report))

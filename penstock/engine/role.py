@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.program import Program
 from penstock.coordination.lease import read_lease
 from penstock.engine.code_check import check_replica
@@ -135,6 +136,7 @@ class EngineRole:
             if self.is_leader:
                 self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
             self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
+            self.delivery.is_dropped = program.epochs.is_dropped
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
             logs = self.logs
@@ -327,6 +329,14 @@ class OpenLogs:
     def lacks(self, plan: Plan) -> bool:
         """Whether a plan has streams whose logs are neither started nor followed."""
         return any(self._started.get(name) is not scan.stream.log for name, scan in plan.scans.items())
+
+    def stop_unused(self, catalogue: Catalogue, plan: Plan) -> None:
+        """Stop the logs of streams that are dropped: no later epoch reads them."""
+        needed = plan.scans.keys() | {entry.unique_name for entry in catalogue.streams.values()}
+        unused = [self._started.pop(name) for name in self._started.keys() - needed]
+        for log in unused:
+            if all(log is not used for used in self._started.values()):
+                log.stopped()
 
     def lead(self, plan: Plan, memory: Mapping[str, Any]) -> None:
         """Start the logs where the records of the former leader end; `memory`: what its logs remember, also in epochs

@@ -181,8 +181,9 @@ class EpochRunner:
             _LOG.info("%s has rehearsed in %.2f s", place, time.perf_counter() - started)
 
     def close(self) -> None:
-        """No more epochs: cancel migrations that wait or are under way."""
+        """No more epochs: cancel migrations that wait or are under way, and release what the stages hold."""
         self._migrations.close()
+        self._stages.close()
 
     def checkpoint(self) -> None:
         """Make the state durable that is in memory only, at the end of a run."""
@@ -215,6 +216,8 @@ class EpochRunner:
         reached("delivered", epoch)
         self._commit(execution)
         self._current = _CurrentEpoch()
+        if not self._delivery.held_epochs:  # their rows have sinks that are open
+            self._program.epochs.close_unused(execution.record.commands)
         reached("committed", epoch)
         self._pause_expensive_jobs(execution, time.perf_counter() - started)
         seconds = time.perf_counter() - started
@@ -348,7 +351,8 @@ class EpochRunner:
             parts = (execution.result.side_output, describe_skips(record.start, record.end))
             frames = [] if execution.already_delivered else [part for part in parts if part is not None]
             side_output = pl.concat(frames) if frames else None
-            taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
+            rows = self._program.epochs.deliverable(record.commands, delivery.to_sinks)
+            taken = self._delivery.deliver(execution.epoch, execution.plan, rows, side_output)
         self._program.epochs.keep_results(
             execution.epoch, record.commands, execution.plan, delivery.to_keep, execution.result.last
         )

@@ -53,6 +53,9 @@ class Stages(Protocol):
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
         """Execute an epoch without effect on the executors of its slices, while other epochs continue."""
 
+    def close(self) -> None:
+        """Release what is kept from one epoch to the next."""
+
 
 # -- what tasks do ---------------------------------------------------------------------------------------
 
@@ -142,6 +145,9 @@ class LocalStages:
 
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
         self._execute(task, rehearsal_shares(task, spans), REHEARSAL_FUNCTIONS)
+
+    def close(self) -> None:
+        self._shipped = None
 
     def _execute(self, task: EpochTask, shares: Shares, functions: TaskFunctions) -> list[bytes]:
         shipped = self._shipped

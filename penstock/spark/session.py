@@ -121,6 +121,8 @@ def _defaults(settings: Settings) -> dict[str, str]:
         # payloads are Arrow that is dense already; compressing them again costs more than it saves on one host
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
+        # a larger closure would become a broadcast of its own in every epoch, with a file that stays until Spark ends
+        "spark.broadcast.UDFCompressionThreshold": "1g",
     }
     if on_one_host(settings.master):
         chosen |= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.catalogue.program import Program
 from penstock.engine.engine import Engine
 from penstock.engine.status import set_engine
 from penstock.engine.status_server import status
@@ -185,3 +187,63 @@ def test_an_error_that_does_not_pass_ends_the_engine(server: PostgresServer, tmp
     assert isinstance(failures[0], PenstockError)
     assert failures[0].condition == "SINK_UNWRITABLE"
     assert engine.retry_count == 0
+
+
+SQL = """
+CREATE STREAM rows FROM files('{folder}/in.jsonl') FORMAT json(at TIMESTAMP, row BIGINT) EVENT TIME at;
+CREATE JOB dead AS SELECT row FROM rows INTO postgres('{address}', 'rows', make_table => TRUE);
+CREATE JOB alive AS SELECT row FROM rows INTO jsonl('{folder}/alive')
+"""
+
+
+def rows_alive(folder: Path) -> list[int]:
+    lines = [
+        line for path in sorted((folder / "alive").glob("epoch-*")) for line in path.read_text().splitlines()
+    ]
+    return [json.loads(line)["row"] for line in lines]
+
+
+def test_dropping_the_job_whose_sink_is_away_lets_the_others_continue(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    append(tmp_path, 0, 50)
+    program = Program("jobs", tmp_path / "state", begin=SQL.format(folder=tmp_path, address=server.address))
+    engine = Engine(program, settings_of(tmp_path))
+    with running(engine) as failures:
+        wait_until(lambda: len(rows_alive(tmp_path)) == 50 or bool(failures), "the rows before the outage")
+        server.stop()
+        append(tmp_path, 50, 90)
+        wait_until(lambda: engine.retry_count >= 2 or bool(failures), "the outage")
+        program.execute("DROP JOB dead")
+        wait_until(lambda: len(rows_alive(tmp_path)) == 90 or bool(failures), "the rows of the other job")
+        append(tmp_path, 90, 100)
+        wait_until(lambda: len(rows_alive(tmp_path)) == 100 or bool(failures), "further epochs")
+        assert engine.outage is None
+    assert not failures
+    assert rows_alive(tmp_path) == list(range(100))
+
+
+def test_dropped_jobs_leave_no_connection(server: PostgresServer, tmp_path: Path) -> None:
+    append(tmp_path, 0, 5)
+    program = Program("jobs", tmp_path / "state", begin=SQL.format(folder=tmp_path, address=server.address))
+    engine = Engine(program, settings_of(tmp_path))
+
+    def count_connections() -> int:
+        with psycopg.connect(server.address) as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'penstock %'"
+            ).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    with running(engine) as failures:
+        wait_until(lambda: engine.last_epoch >= 0 or bool(failures), "the first epoch")
+        for number in range(100):
+            into = f"postgres('{server.address}', 't{number % 7}', make_table => TRUE)"
+            program.execute(f"CREATE JOB j{number} AS SELECT row FROM rows WHERE row > {number} INTO {into}")
+            program.execute(f"DROP JOB j{number}")
+        append(tmp_path, 5, 9)
+        wait_until(
+            lambda: count_connections() <= 1 or bool(failures), "the connections of dropped jobs to close"
+        )
+    assert not failures
