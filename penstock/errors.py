@@ -9,14 +9,40 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import re
+
+#: errors of the system that pass by themselves, or once somebody makes room: of disks, mounts and networks
+_PASSING = frozenset(
+    {
+        errno.EIO,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.ESTALE,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ETIMEDOUT,
+        errno.ENOTCONN,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+    }
+)
 
 
 class PenstockError(Exception):
     """Root of the tree.
 
-    ``retry``: whether the same run, unchanged, may succeed later. ``where``: the place, such as an operator, a span or
-    the user's line.
+    ``retry``: whether the same run, unchanged, may succeed later. ``is_transient``: something outside is away and comes
+    back by itself, so an engine waits for it in the process. ``where``: the place, such as an operator, a span or the
+    user's line.
     """
 
     exit_code = 1
@@ -30,6 +56,7 @@ class PenstockError(Exception):
         detail: str | None = None,
         hint: str | None = None,
         where: str | None = None,
+        is_transient: bool = False,
     ) -> None:
         if primary is None:  # restored from its text: Polars does that with errors of functions that it calls
             condition, primary, detail, hint = _parts(condition)
@@ -38,6 +65,7 @@ class PenstockError(Exception):
         self.detail = detail
         self.hint = hint
         self.where = where
+        self.is_transient = is_transient
         super().__init__(self.text())
 
     def text(self) -> str:
@@ -63,6 +91,7 @@ class PenstockError(Exception):
             self.detail,
             self.hint,
             self.where,
+            self.is_transient,
         )
 
 
@@ -80,8 +109,16 @@ def _rebuild(
     detail: str | None,
     hint: str | None,
     where: str | None,
+    is_transient: bool = False,
 ) -> PenstockError:
-    return kind(condition, primary, detail=detail, hint=hint, where=where)
+    return kind(condition, primary, detail=detail, hint=hint, where=where, is_transient=is_transient)
+
+
+def is_transient(failure: BaseException) -> bool:
+    """Whether a failure passes without a change here: what failed may be tried again in the same process."""
+    if isinstance(failure, PenstockError):
+        return failure.is_transient
+    return isinstance(failure, OSError) and failure.errno in _PASSING
 
 
 class UserError(PenstockError):

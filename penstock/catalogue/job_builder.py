@@ -176,13 +176,17 @@ class JobBuilder:
             job for job, all_ in self._previous_columns.items() if any(other == name for other, _ in all_)
         ]
 
-    def forget_unused(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
-        """Keep only what is in the catalogue; returns the sinks that nobody needs any more."""
-        self._jobs = {name: built for name, built in self._jobs.items() if name in catalogue.jobs}
-        streams = {entry.unique_name for entry in catalogue.streams.values()}
+    def forget_unused(self, *needed: Catalogue) -> dict[int, tuple[Sink, ...]]:
+        """Keep only what is in one of these catalogues; returns the sinks that nobody needs any more, by the number of
+        their job's creation."""
+        jobs = {name for catalogue in needed for name in catalogue.jobs}
+        self._jobs = {name: built for name, built in self._jobs.items() if name in jobs}
+        for name in self._previous_columns.keys() - jobs:
+            del self._previous_columns[name]
+        streams = {entry.unique_name for catalogue in needed for entry in catalogue.streams.values()}
         self._streams = {name: built for name, built in self._streams.items() if name in streams}
-        needed = {entry.created for entry in catalogue.jobs.values()}
-        return [self._sinks.pop(number)[1] for number in self._sinks.keys() - needed]
+        created = {entry.created for catalogue in needed for entry in catalogue.jobs.values()}
+        return {number: self._sinks.pop(number)[1] for number in self._sinks.keys() - created}
 
     def _job(self, name: str, catalogue: Catalogue, readers: tuple[str, ...]) -> CompiledJob:
         """A job, which `readers` read, each the next one."""

@@ -85,6 +85,8 @@ class JobEpochs:
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be built or is known to have failed
         self._verified_from = 0
+        #: after so many commands nothing of dropped jobs is open any more
+        self._closed_through = 0
         #: the epoch in which jobs fail here that did not fail at the leader, and how often it was tried
         self._diverging, self._tries = -1, 0
 
@@ -269,6 +271,34 @@ class JobEpochs:
         kept = {name: frame for name, frame in rows.items() if name in read or self._keeps(jobs[name])}
         counts = {jobs[name].result_key: count for name, count in last.items() if name in kept}
         self._results.put(epoch, {jobs[name].result_key: frame for name, frame in kept.items()}, counts)
+
+    def is_dropped(self, name: str, number: int | None) -> bool:
+        """Whether a job that an epoch executed, by name and number, is dropped by now."""
+        with self._intake.lock:
+            entry = self._intake.catalogue.jobs.get(name)
+        return entry is None or (number is not None and entry.created > max(number, 0))
+
+    def deliverable(self, commands: int, rows: Mapping[str, pl.DataFrame]) -> Mapping[str, pl.DataFrame]:
+        """An epoch's rows without those of jobs that were dropped before this engine started: nothing opened their
+        sinks, which may have the rows already."""
+        with self._intake.lock:
+            then = self._intake.history.after(commands).jobs
+            return {
+                name: frame
+                for name, frame in rows.items()
+                if name not in then
+                or self._intake.sinks.is_open(then[name].created)
+                or not self.is_dropped(name, then[name].number)
+            }
+
+    def close_unused(self, commands: int) -> None:
+        """Close what no epoch needs any more, once one that executes so many commands is committed."""
+        if commands <= self._closed_through:
+            return
+        with self._intake.lock:
+            history = self._intake.history
+            self._intake.sinks.close_unused(history.after(commands), history.latest)
+        self._closed_through = commands
 
     def forget_commands_before(self, commands: int) -> None:
         """No epoch with fewer commands is executed or repeated any more."""

@@ -1,7 +1,7 @@
 """Open what jobs need before they can run: their sinks, and the logs of their streams.
 
-Each sink is opened once and stays open until all are closed. A job that is altered to emit other columns keeps its
-sinks: they are asked whether they accept those.
+Each sink is opened once and stays open until its job is dropped and no epoch can have rows of it any more. A job that
+is altered to emit other columns keeps its sinks: they are asked whether they accept those.
 """
 
 from __future__ import annotations
@@ -77,14 +77,24 @@ class OpenSinks:
                 if columns != schema:
                     _check_columns(sinks, schema)
 
-    def close(self) -> None:
-        """Close all sinks. They have all rows of committed epochs, so one that cannot be closed loses nothing."""
-        for sinks in self._builder.forget_unused(Catalogue()):
+    def is_open(self, created: int) -> bool:
+        """Whether the sinks of the job of this creation are open."""
+        return created in self._opened
+
+    def close_unused(self, *needed: Catalogue) -> None:
+        """Close the sinks of jobs that are in none of these catalogues. They have all rows of committed epochs, so one
+        that cannot be closed loses nothing."""
+        for created, sinks in self._builder.forget_unused(*needed).items():
+            self._opened.pop(created, None)
             for sink in sinks:
                 try:
                     sink.close()
-                except Exception as failure:
+                except Exception as failure:  # a sink of the user's own may raise anything
                     _LOG.warning("%s could not be closed: %s", sink.describe(), failure)
+
+    def close(self) -> None:
+        """Close all sinks."""
+        self.close_unused()
         self._opened.clear()
         self._state = None
 

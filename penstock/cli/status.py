@@ -93,6 +93,9 @@ def draw_status(status: EngineStatus, width: int = 80) -> RenderableType:
         Text(f"the wall clock is {seconds(behind)} behind the events of {stream}: set it", style="bold red")
         for stream, behind in status.clock_behind_seconds.items()
     ]
+    if (outage := status.outage) is not None:
+        text = f"waits to {outage.step} for {seconds(outage.seconds)}, {outage.failures} failures: {outage.error}"
+        parts.append(Text(text, style="bold red"))
     if status.recovery is not None:
         parts.append(Text(_describe_recovery(status.recovery), style="dim"))
         parts += [Text(f"  {line}", style="dim") for line in job_lines(status.recovery.jobs)]

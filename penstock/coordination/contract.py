@@ -181,6 +181,7 @@ def store_unavailable(store: str, failure: BaseException) -> ExternalError:
         f"the coordination store {store} does not answer",
         detail=f"{type(failure).__name__}: {failure}.",
         hint="Restart it. An engine that has a lease continues until the lease expires, then stops writing.",
+        is_transient=True,
     )
 
 

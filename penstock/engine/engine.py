@@ -9,9 +9,12 @@ it stopped; nothing is lost and nothing delivered twice.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 
 from penstock.catalogue.program import Program
@@ -29,10 +32,11 @@ from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.rate_control import new_rate_control
 from penstock.epoch.report import RunSummary
+from penstock.epoch.retries import Interrupted, Outage, Retries
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
 from penstock.epoch.task import StateLocation
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import InternalError, PenstockError, is_transient
 from penstock.query.logical import App
 from penstock.query.physical import Plan
 from penstock.settings import INLINE, Settings, check_interval, cores_of
@@ -44,6 +48,7 @@ from penstock.state.buckets import check_bucket_count
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
+_LOG = logging.getLogger(__name__)
 Watcher = Callable[[EpochReport], None]
 #: receives a phase of the start, in a word or two
 OnPhase = Callable[[str], None]
@@ -77,6 +82,11 @@ class Engine:
         self._fence = fence
         self._failure: BaseException | None = None
         self._stop, self._paused = threading.Event(), threading.Event()
+        #: when the run is to end, by the monotonic clock
+        self._deadline = math.inf
+        #: waits for what is away outside; the second one in the thread that promotes
+        self.retries = Retries(self._is_over, self._wait_to_retry)
+        self._promotion_retries = Retries(self._stop.is_set, self._stop.wait)
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
@@ -93,6 +103,16 @@ class Engine:
     def plan(self) -> Plan:
         """The plan with all commands so far."""
         return self.program.epochs.plan(self.program.commands)
+
+    @property
+    def outage(self) -> Outage | None:
+        """What is away outside and waited for; None if nothing is."""
+        return self.retries.outage or self._promotion_retries.outage
+
+    @property
+    def retry_count(self) -> int:
+        """How many attempts have failed because something outside was away, and were repeated."""
+        return self.retries.count + self._promotion_retries.count
 
     @property
     def maps(self) -> BucketMaps | None:
@@ -134,14 +154,25 @@ class Engine:
         """Start no further epoch, or continue. A leader never pauses."""
         self._paused.set() if paused and not self.role.is_leader else self._paused.clear()
 
-    def promote(self, fence: Fence, on_released: Callable[[], None] = lambda: None) -> None:
+    def promote(
+        self,
+        fence: Fence,
+        on_released: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """Promote a follower to leader when the epoch under way has ended. It delivers the rows it holds back, calls
-        `on_released`, executes the epochs that are recorded, and then decides its own."""
+        `on_released`, executes the epochs that are recorded, and then decides its own.
+
+        While a sink is away it waits; `check` is called before each further attempt and may raise or `stop`.
+        """
         self._ready.wait()
         with self._busy:
             if self._failure is not None:  # an engine whose last epoch failed must not lead
                 raise explain_failure(self._failure)
-            self.role.promote(fence, self.program)
+            try:
+                self.role.promote(fence, self.program, self._promotion_retries, check)
+            except Interrupted as interrupted:
+                raise interrupted.error from None
             self._fence = fence
             self._paused.clear()
             if self._runner is not None:
@@ -179,13 +210,17 @@ class Engine:
 
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, on_phase: OnPhase) -> RunSummary:
         """Run on the state directory, which is claimed meanwhile."""
-        logs = self.role.start(
-            self.program,
-            self._fence,
-            self.settings.buckets,
-            drops_state=self.settings.drop_state,
-            on_phase=on_phase,
-        )
+        try:
+            logs = self.role.start(
+                self.program,
+                self._fence,
+                self.settings.buckets,
+                drops_state=self.settings.drop_state,
+                on_phase=on_phase,
+                retries=self.retries,
+            )
+        except Interrupted:
+            return RunSummary()
         try:
             spark = self._spark
             if spark is None and self.settings.master != INLINE:
@@ -266,12 +301,16 @@ class Engine:
                 started_at = time.monotonic()
                 self._start_elasticity(runner)
                 self._run_epochs(runner, admission, run, watch, for_seconds)
+            except Interrupted as interrupted:
+                _LOG.warning("stopped while waiting to continue: %s", interrupted.error)
             except BaseException as failure:
                 self._failure = failure
                 raise
             finally:
                 self._ready.set()  # `promote` must not wait for an engine that failed
-            runner.checkpoint()
+            self.retries.run("write the state", runner.checkpoint)
+        except Interrupted as interrupted:
+            raise explain_failure(interrupted.error) from interrupted.error
         except Exception as failure:
             if isinstance(failure, PenstockError):
                 raise
@@ -307,15 +346,15 @@ class Engine:
         for_seconds: float | None,
     ) -> None:
         """The epoch loop: admit, execute, and again. An epoch that is under way always ends."""
-        deadline = None if for_seconds is None else time.monotonic() + for_seconds
+        if for_seconds is not None:
+            self._deadline = time.monotonic() + for_seconds
         reached = self.state.committed_end() or Offset()
-        while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
-            if self._fence is not None:
-                self._fence.check()  # also while there is nothing to write
-            end = admission.admit(reached)
+        while not self._is_over():
+            self._check_fence()  # also while there is nothing to write
+            start = reached
+            end = self.retries.run("read the logs", lambda: admission.admit(start), self._check_fence)  # noqa: B023
             if end != reached:
-                with self._busy:
-                    self._run_epoch(runner, admission, run, watch, reached, end)
+                self._run_epoch(runner, admission, run, watch, reached, end)
                 reached = end
             elif admission.drained.is_set():
                 return
@@ -329,25 +368,54 @@ class Engine:
         start: Offset,
         end: Offset,
     ) -> None:
-        """Execute one epoch, and pass its report on."""
+        """Execute one epoch, again while something outside is away, and pass its report on. Between two attempts a
+        follower may be promoted."""
         number = end.epoch
-        try:
-            self.role.follow(self.program, number, end.commands)
-            report = runner.run(number, start, end)
+
+        def attempt() -> EpochReport:
+            with self._busy, self._note_failure():
+                try:
+                    self.role.follow(self.program, number, end.commands)
+                    return runner.run(number, start, end)
+                except Exception as failure:  # Spark's own errors may be transient too
+                    if is_transient(explained := explain_failure(failure)):
+                        raise explained from failure
+                    raise
+
+        report = self.retries.run(f"execute epoch {number}", attempt, self._check_fence)
+        with self._busy, self._note_failure():
             admission.observe(report.units, report.seconds, report.pending)
+            if end.commands > start.commands and self.role.logs is not None:
+                self.role.logs.stop_unused(self.program.catalogue, self.plan)
             run.add(report)
             self.meter.add(report)
-            self.role.count_recovered(report)
+            self.retries.run("log the recovery", lambda: self.role.count_recovered(report))
             if number % 10 == 9:
-                runner.remove_old_state(self.settings.manifests_kept)
+                kept = self.settings.manifests_kept
+                self.retries.run("remove old state", lambda: runner.remove_old_state(kept), self._check_fence)
             if watch is not None:
                 watch(report)
-        except BaseException as failure:
-            self._failure = failure  # before `promote` gets the lock
-            raise
-        finally:
             self._ended_epoch = number
 
+    @contextlib.contextmanager
+    def _note_failure(self) -> Iterator[None]:
+        """Note what ends the run, before `promote` gets the lock."""
+        try:
+            yield
+        except BaseException as failure:
+            if not is_transient(failure):
+                self._failure = failure
+            raise
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or time.monotonic() >= self._deadline
+
+    def _wait_to_retry(self, seconds: float) -> None:
+        self._stop.wait(max(min(seconds, self._deadline - time.monotonic()), 0.0))
+
+    def _check_fence(self) -> None:
+        if self._fence is not None:
+            self._fence.check()
 
 def _job_memory(settings: Settings, location: StateLocation) -> JobMemory | None:
     """How much memory jobs may take in workers; None where nothing bounds it."""

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.program import Program
 from penstock.coordination.lease import read_lease
 from penstock.engine.code_check import check_replica
 from penstock.engine.state_continuity import continue_state
 from penstock.epoch.delivery import Delivery
 from penstock.epoch.recovery import RecoveryActions, RecoveryOutcome, recover
+from penstock.epoch.retries import Interrupted, Retries
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError
 from penstock.ha.schemes import Semantics
@@ -117,11 +119,14 @@ class EngineRole:
         *,
         drops_state: bool = False,
         on_phase: Callable[[str], None] = lambda _: None,
+        retries: Retries | None = None,
     ) -> OpenLogs:
         """Claim the state directory, continue with its state, recover after a loss, and start the logs.
 
-        On failure: the directory is released again.
+        With `retries` it waits for logs and sinks that are away. On failure: the directory is released again.
         """
+        waiting = retries or Retries(is_stopped=lambda: True)
+        check = (lambda: None) if fence is None else fence.check
         self.claim(program, fence, drops_state=drops_state)
         try:
             program.start(follows=not self.is_leader, fenced_directory=self.state.fenced_directory)
@@ -131,11 +136,21 @@ class EngineRole:
             if self.is_leader:
                 self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
             self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
+            self.delivery.is_dropped = program.epochs.is_dropped
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
+            logs = self.logs
             if self.is_leader and program.commands == applied:
-                self.logs.start(program.epochs.plan(applied))  # reports a wrong path before Spark starts
-            program.open(self.state.facts.id, self.logs.start_one, applied)
+                # reports a wrong path before Spark starts
+                waiting.run("open the logs", lambda: logs.start(program.epochs.plan(applied)), check)
+            waiting.run(
+                "open the sinks", lambda: program.open(self.state.facts.id, logs.start_one, applied), check
+            )
+        except Interrupted as interrupted:
+            self.close(program)
+            if retries is None:
+                raise interrupted.error from None
+            raise
         except BaseException:
             self.close(program)
             raise
@@ -242,13 +257,23 @@ class EngineRole:
         if self.recovery.has_epochs and self.recovery.is_over:
             self.recovery.append_to_log(self.state)
 
-    def promote(self, fence: Fence, program: Program) -> None:
-        """Claim the directory, the unit's epoch records and the sinks as the leader, and deliver the rows held back.
-        The caller sets `is_leader` when all is done."""
+    def promote(
+        self,
+        fence: Fence,
+        program: Program,
+        retries: Retries | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Claim the directory, the unit's epoch records and the sinks as the leader, and deliver the rows held back,
+        with `retries` for as long as sinks are away and `check` raises nothing. The caller sets `is_leader` when all is
+        done."""
         self.state.take_over(fence.generation)
         self._claim_records(fence.generation, program)
         self.delivery.generation = lambda: self.state.generation
-        self.delivery.release()
+        if retries is None:
+            self.delivery.release()
+        else:
+            retries.run("deliver the rows held back", self.delivery.release, check)
         if self.logs is not None:
             self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
         program.lead(self.state.records.last_commands())
@@ -306,6 +331,14 @@ class OpenLogs:
     def lacks(self, plan: Plan) -> bool:
         """Whether a plan has streams whose logs are neither started nor followed."""
         return any(self._started.get(name) is not scan.stream.log for name, scan in plan.scans.items())
+
+    def stop_unused(self, catalogue: Catalogue, plan: Plan) -> None:
+        """Stop the logs of streams that are dropped: no later epoch reads them."""
+        needed = plan.scans.keys() | {entry.unique_name for entry in catalogue.streams.values()}
+        unused = [self._started.pop(name) for name in self._started.keys() - needed]
+        for log in unused:
+            if all(log is not used for used in self._started.values()):
+                log.stopped()
 
     def lead(self, plan: Plan, memory: Mapping[str, Any]) -> None:
         """Start the logs where the records of the former leader end; `memory`: what its logs remember, also in epochs

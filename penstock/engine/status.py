@@ -177,9 +177,21 @@ class ElasticStatus:
 
 
 @dataclass(frozen=True)
+class OutageStatus:
+    """What an engine waits for because something outside is away: the step, its last error, for how long, and how many
+    attempts have failed."""
+
+    step: str
+    condition: str
+    error: str
+    seconds: float
+    failures: int
+
+
+@dataclass(frozen=True)
 class EngineStatus:
     """The status of an engine. `recovery`: None if its start had nothing to recover; `measured`: None before the first
-    measurements; `elastic`: None without an elastic loop."""
+    measurements; `elastic`: None without an elastic loop; `outage`: None while nothing outside is away."""
 
     name: str
     master: str
@@ -196,13 +208,18 @@ class EngineStatus:
     elastic: ElasticStatus | None = None
     #: of streams that are far ahead of the wall clock, by how much
     clock_behind_seconds: Mapping[str, float] = field(default_factory=dict)
+    outage: OutageStatus | None = None
+    #: attempts that failed because something outside was away, since the start
+    retries: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As JSON, which has the measurements beside the other facts."""
         body = dict(vars(self))
-        del body["recovery"], body["measured"], body["elastic"]
+        del body["recovery"], body["measured"], body["elastic"], body["outage"]
         if not self.clock_behind_seconds:
             del body["clock_behind_seconds"]
+        if self.outage is not None:
+            body["outage"] = dict(vars(self.outage))
         if self.recovery is not None:
             body["recovery"] = self.recovery.to_json()
         if self.measured is not None:
@@ -218,6 +235,8 @@ class EngineStatus:
             "measured": PeriodStatus.from_json(body) if "sub_queries" in body else None,
             "elastic": ElasticStatus.from_json(body["elastic"]) if "elastic" in body else None,
             "clock_behind_seconds": body.get("clock_behind_seconds", {}),
+            "outage": _read(OutageStatus, body["outage"]) if "outage" in body else None,
+            "retries": body.get("retries", 0),
         }
         return _read(EngineStatus, {**body, **parts})
 
@@ -238,6 +257,8 @@ def set_engine(registry: Registry, status: EngineStatus) -> None:
     registry.replace(m.BACKLOG, (((stream,), units) for stream, units in status.backlog.items()))
     behind = status.clock_behind_seconds.items()
     registry.replace(m.CLOCK_BEHIND, (((stream,), seconds) for stream, seconds in behind))
+    registry.set(m.OUTAGE_SECONDS, 0.0 if status.outage is None else status.outage.seconds)
+    registry.set(m.EXTERNAL_RETRIES, status.retries)
     period = status.measured
     if period is None:
         return

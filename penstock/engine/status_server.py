@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import deque
 from types import TracebackType
 from typing import Any
@@ -22,12 +23,14 @@ from penstock.engine.status import (
     DecisionStatus,
     ElasticStatus,
     EngineStatus,
+    OutageStatus,
     PeriodStatus,
     RecoveryStatus,
     set_engine,
 )
 from penstock.epoch.recovery import RecoveryOutcome
 from penstock.epoch.report import EpochReport
+from penstock.epoch.retries import Outage
 from penstock.metrics import Registry, expose
 from penstock.scaling.measurements import Snapshot
 from penstock.scaling.progress import SHOWN_DEATHS, describe_order
@@ -121,7 +124,14 @@ def status(engine: Engine, latest: Snapshot | None) -> EngineStatus:
         recovery=_recovery_status(recovery) if recovery.has_epochs else None,
         measured=None if latest is None else PeriodStatus.of(latest, max(now - latest.at, 0.0)),
         elastic=None if elasticity is None else _elastic_status(elasticity, now),
+        outage=None if engine.outage is None else _outage_status(engine.outage),
+        retries=engine.retry_count,
     )
+
+
+def _outage_status(outage: Outage) -> OutageStatus:
+    seconds = round(max(time.monotonic() - outage.since, 0.0), 1)
+    return OutageStatus(outage.step, outage.condition, str(outage.error), seconds, outage.failures)
 
 
 def _recovery_status(recovery: RecoveryOutcome) -> RecoveryStatus:

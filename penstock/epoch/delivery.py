@@ -8,6 +8,7 @@ sinks have them; so the sinks have all epochs up to one, also when two engines d
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,11 +18,12 @@ from pathlib import Path
 import polars as pl
 
 from penstock.epoch.recovery import RecoveryActions
-from penstock.errors import ExternalError
+from penstock.errors import ExternalError, is_transient
 from penstock.query.physical import Plan
 from penstock.sinks.files import JsonLines, PrivateJsonLines
 from penstock.state.manifest import Manifest
 
+_LOG = logging.getLogger(__name__)
 #: how often an epoch is delivered again under another generation, when the leader has changed meanwhile
 _ATTEMPTS = 20
 
@@ -87,6 +89,8 @@ class Delivery:
         self._is_holding = False
         self._held: deque[_EpochRows] = deque()
         self._lock = threading.RLock()
+        #: whether a job, by name and number, is dropped by now: a sink of it that is away is not waited for
+        self.is_dropped: Callable[[str, int | None], bool] = lambda name, number: False
 
     @property
     def held_epochs(self) -> list[int]:
@@ -139,9 +143,18 @@ class Delivery:
     def _write(self, generation: int, one: _EpochRows) -> Mapping[str, int]:
         written = dict.fromkeys(one.rows, 0)
         for name, rows in one.rows.items():
-            for sink in one.plan.outputs[name].sinks:
-                sink.take_over(generation)
-                written[name] += rows.height if sink.write(one.epoch, rows) else 0
+            output = one.plan.outputs[name]
+            for sink in output.sinks:
+                try:
+                    sink.take_over(generation)
+                    written[name] += rows.height if sink.write(one.epoch, rows) else 0
+                except Exception as failure:  # raised again unless nobody wants the rows any more
+                    if not (is_transient(failure) and self.is_dropped(name, output.job)):
+                        raise
+                    _LOG.warning(
+                        "%s is away and its job %s is dropped: %d rows of epoch %d are not delivered",
+                        *(sink.describe(), name, rows.height, one.epoch),
+                    )
         if one.side_output is not None:
             ordered = one.side_output.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):

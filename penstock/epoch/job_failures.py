@@ -17,7 +17,7 @@ from types import FrameType
 
 from penstock.epoch.job_memory import JobMemory, JobWatch, job_watch
 from penstock.epoch.message import JobError
-from penstock.errors import ExternalError, InternalError, PenstockError, UserError
+from penstock.errors import ExternalError, InternalError, PenstockError, UserError, is_transient
 
 #: texts of Spark's
 _WORKER_LATE = "Python worker failed to connect back"
@@ -204,6 +204,7 @@ def explain_failure(failure: BaseException) -> PenstockError:
             detail=_WORKER_LATE,
             hint="Most likely the machine is overloaded. Nothing is lost: start again with the same state directory "
             "when it has less to do.",
+            is_transient=True,
         )
     if _RESULT_SIZE in text:
         return ExternalError(
@@ -221,6 +222,19 @@ def explain_failure(failure: BaseException) -> PenstockError:
         f"{kind}: {_main_line(lines) or type(failure).__name__}",
         detail=text[-2000:] if len(lines) > 1 else None,
         hint="The epoch is not committed; start again with the same state directory to repeat it.",
+    )
+
+
+def explain_os_error(failure: OSError) -> ExternalError:
+    """The error for a failure of the system that passes; raises any other again, which Spark retries."""
+    if not is_transient(failure):
+        raise failure
+    return ExternalError(
+        "SYSTEM_UNAVAILABLE",
+        "the system could not do what a task needs",
+        detail=f"{failure}.",
+        hint="Check disks, mounts and the network of the host: the epoch is executed again until that succeeds.",
+        is_transient=True,
     )
 
 

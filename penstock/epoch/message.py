@@ -336,6 +336,7 @@ def error_to_json(error: PenstockError) -> dict[str, Any]:
         "detail": error.detail,
         "hint": error.hint,
         "where": error.where,
+        "is_transient": error.is_transient,
     }
 
 
@@ -343,5 +344,10 @@ def error_from_json(body: Mapping[str, Any]) -> PenstockError:
     """An error from JSON."""
     kinds = {kind.__name__: kind for kind in (UserError, ExternalError, InternalError)}
     return kinds.get(body["class"], InternalError)(
-        body["condition"], body["primary"], detail=body["detail"], hint=body["hint"], where=body["where"]
+        body["condition"],
+        body["primary"],
+        detail=body["detail"],
+        hint=body["hint"],
+        where=body["where"],
+        is_transient=body.get("is_transient", False),
     )

@@ -100,6 +100,16 @@ class RunnerSettings:
     job_result_bytes: int = 0
 
 
+@dataclass
+class _CurrentEpoch:
+    """How far the epoch under way has come, so that a step that fails for a transient reason is repeated alone."""
+
+    epoch: int = -1
+    maps: BucketMaps | None = None
+    execution: Execution | None = None
+    repeated_rows: Mapping[str, int] | None = None
+
+
 class EpochRunner:
     """Executes epochs, one after the other."""
 
@@ -131,6 +141,7 @@ class EpochRunner:
         if self._recovery.initial is not None:
             self.checkpoints.manifest = self._recovery.initial
         self._unused_runs: tuple[str, ...] = ()
+        self._current = _CurrentEpoch()
         #: the last epoch that read something: its task, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
         maps = even_maps(self._shape.buckets, self._shape.slices)
@@ -177,8 +188,9 @@ class EpochRunner:
             _LOG.info("%s has rehearsed in %.2f s", place, time.perf_counter() - started)
 
     def close(self) -> None:
-        """No more epochs: cancel migrations that wait or are under way."""
+        """No more epochs: cancel migrations that wait or are under way, and release what the stages hold."""
         self._migrations.close()
+        self._stages.close()
 
     def checkpoint(self) -> None:
         """Make the state durable that is in memory only, at the end of a run."""
@@ -187,7 +199,8 @@ class EpochRunner:
             self.checkpoints.checkpoint()
 
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
-        """Execute an epoch: the events between two offsets."""
+        """Execute an epoch: the events between two offsets. After an error it may be called again with the same
+        arguments, and continues with the step that failed."""
         started = time.perf_counter()
         reached("planned", epoch)
         if epoch != self.manifest.epoch + 1:
@@ -197,11 +210,21 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
-        execution = self._execute(epoch, start, end)
+        if self._current.epoch != epoch:
+            self._current = _CurrentEpoch(epoch)
+        current = self._current
+        if current.execution is None:
+            current.execution = self._execute(epoch, start, end)
+        execution = current.execution
         reached("gathered", epoch)
-        repeated_rows = self._deliver(execution)
+        if current.repeated_rows is None:
+            current.repeated_rows = self._deliver(execution)
+        repeated_rows = current.repeated_rows
         reached("delivered", epoch)
         self._commit(execution)
+        self._current = _CurrentEpoch()
+        if not self._delivery.held_epochs:  # their rows have sinks that are open
+            self._program.epochs.close_unused(execution.record.commands)
         reached("committed", epoch)
         self._pause_expensive_jobs(execution, time.perf_counter() - started)
         seconds = time.perf_counter() - started
@@ -211,7 +234,9 @@ class EpochRunner:
     def _execute(self, epoch: int, start: Offset, end: Offset) -> Execution:
         """Record an epoch and execute its stages."""
         plan = self._program.epochs.plan(end.commands, self._program.epochs.failures(epoch, end.commands))
-        maps = self._migrations.start_epoch(epoch, plan, self.manifest)
+        if self._current.maps is None:
+            self._current.maps = self._migrations.start_epoch(epoch, plan, self.manifest)
+        maps = self._current.maps
         needs_replay = not self._recovery.all_skip([plan])
         self._check_fence()
         replayed = self._state.records.read(epoch) is not None
@@ -350,7 +375,8 @@ class EpochRunner:
             parts = (execution.result.side_output, describe_skips(record))
             frames = [] if execution.already_delivered else [part for part in parts if part is not None]
             side_output = pl.concat(frames) if frames else None
-            taken = self._delivery.deliver(execution.epoch, execution.plan, delivery.to_sinks, side_output)
+            rows = self._program.epochs.deliverable(record.commands, delivery.to_sinks)
+            taken = self._delivery.deliver(execution.epoch, execution.plan, rows, side_output)
         self._program.epochs.keep_results(
             execution.epoch, record.commands, execution.plan, delivery.to_keep, execution.result.last
         )

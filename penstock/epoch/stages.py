@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import cloudpickle
 
 from penstock.epoch.gather import FAN_IN, merge_messages
+from penstock.epoch.job_failures import explain_os_error
 from penstock.epoch.kill_points import reached
 from penstock.epoch.message import EpochError
 from penstock.epoch.rehearsal import rehearsal_shares, rehearse_scan, rehearse_slice
@@ -52,6 +53,9 @@ class Stages(Protocol):
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
         """Execute an epoch without effect on the executors of its slices, while other epochs continue."""
 
+    def close(self) -> None:
+        """Release what is kept from one epoch to the next."""
+
 
 # -- what tasks do ---------------------------------------------------------------------------------------
 
@@ -62,6 +66,8 @@ def scan_task(task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = T
         yield from run_scan(task, spans, first=first)
     except PenstockError as error:
         yield 0, EpochError(error).to_bytes()
+    except OSError as failure:
+        yield 0, EpochError(explain_os_error(failure)).to_bytes()
     reached("scanned", task.epoch, task.engine_pid)
 
 
@@ -71,6 +77,8 @@ def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[byte
         yield from run_slice(task, level, slice_, incoming)
     except PenstockError as error:
         yield 0, EpochError(error).to_bytes()
+    except OSError as failure:
+        yield 0, EpochError(explain_os_error(failure)).to_bytes()
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,9 @@ class LocalStages:
 
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
         self._execute(task, rehearsal_shares(task, spans), REHEARSAL_FUNCTIONS)
+
+    def close(self) -> None:
+        self._shipped = None
 
     def _execute(self, task: EpochTask, shares: Shares, functions: TaskFunctions) -> list[bytes]:
         shipped = self._shipped

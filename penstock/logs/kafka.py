@@ -241,16 +241,19 @@ class KafkaLog(Log):
         except kafka.KafkaException as problem:
             cause: Any = problem.args[0] if problem.args else problem
             raise self._unreadable_error(
-                what, cause.str() if hasattr(cause, "str") else str(cause)
+                what,
+                cause.str() if hasattr(cause, "str") else str(cause),
+                is_transient=is_transient_error(cause),
             ) from problem
 
-    def _unreadable_error(self, what: str, why: str) -> ExternalError:
+    def _unreadable_error(self, what: str, why: str, *, is_transient: bool = False) -> ExternalError:
         return ExternalError(
             "LOG_UNREADABLE",
             f"the topic {self._topic} of Kafka cannot be read",
             where=what,
             detail=f"{why}.",
             hint="Check that the brokers run and let this user read, then start again.",
+            is_transient=is_transient,
         )
 
     def _gone_error(self, partition: str, start: int, end: int, low: int) -> ExternalError:
@@ -270,6 +273,29 @@ class KafkaLog(Log):
             detail=f"Its last offset is {high}: the topic was recreated, or a broker lost records.",
             hint="Reset with --fresh.",
         )
+
+
+def is_transient_error(error: Any) -> bool:
+    """Whether brokers are away, starting or electing a leader: all of that passes."""
+    names = (
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_MSG_TIMED_OUT",
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "NOT_ENOUGH_REPLICAS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+    )
+    kinds = _library().KafkaError
+    codes = {getattr(kinds, name) for name in names if hasattr(kinds, name)}
+    return isinstance(error, kinds) and (error.code() in codes or error.retriable())
 
 
 def _library() -> Any:

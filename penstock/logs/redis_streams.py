@@ -264,6 +264,7 @@ class RedisLog(Log):
                 f"the stream {key} of Redis cannot be read",
                 detail=f"{problem}.",
                 hint="Check that the server runs and lets this user read, then start again.",
+                is_transient=is_transient_error(problem),
             ) from problem
 
     def _gone_error(self, span: Span, first: int | None) -> ExternalError:
@@ -275,6 +276,20 @@ class RedisLog(Log):
             detail=f"Of the stream {span.partition}, {now}.",
             hint="Reset with --fresh; let what trims the stream (MAXLEN, MINID) retain more of it.",
         )
+
+
+def is_transient_error(problem: Exception) -> bool:
+    """Whether the server is away, starting, changing its role or full: all of that passes."""
+    errors = extra("redis", "redis", "Redis").exceptions
+    passing = (
+        OSError,
+        errors.ConnectionError,
+        errors.TimeoutError,
+        errors.ReadOnlyError,
+        errors.OutOfMemoryError,
+    )
+    lasting = (errors.AuthenticationError, errors.AuthorizationError)
+    return isinstance(problem, passing) and not isinstance(problem, lasting)
 
 
 _OWN = ("_server", "_density", "_counted")

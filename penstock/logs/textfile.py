@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.errors import ExternalError
+from penstock.errors import ExternalError, is_transient
 
 HEAD_BYTES = 4096
 """How much of a first line goes into a file's identity."""
@@ -236,4 +236,5 @@ def unreadable_error(path: str, why: object) -> ExternalError:
         f"{path} cannot be read as a log file",
         detail=f"{reason}.",
         hint="Give Penstock the right to read it, or write the glob so that it does not match.",
+        is_transient=isinstance(why, OSError) and is_transient(why),
     )

@@ -58,6 +58,18 @@ PHASE_SECONDS = _declare(
 )
 EVENTS = _declare("events_total", "counter", "events", "Events that were read and decoded.")
 INPUT_BYTES = _declare("input_bytes_total", "counter", "bytes", "Bytes of input that were read.")
+EXTERNAL_RETRIES = _declare(
+    "external_retries_total",
+    "counter",
+    "attempts",
+    "Attempts that failed because something outside was away, and that the engine repeated.",
+)
+OUTAGE_SECONDS = _declare(
+    "outage_seconds",
+    "gauge",
+    "seconds",
+    "How long something outside has been away that the engine waits for.",
+)
 LATE_EVENTS = _declare("late_events_total", "counter", "events", "Events that came too late.")
 DEAD_LETTERS = _declare("dead_letters_total", "counter", "records", "Records that could not be decoded.")
 SKIPPED_PARTITIONS = _declare(

@@ -54,7 +54,12 @@ def is_left_behind(error: PenstockError) -> bool:
 
 
 def may_end_others(error: PenstockError, *, led: bool) -> bool:
-    """Whether the error that ends an engine may end other engines of the unit too. `led`: it was the leader."""
+    """Whether the error that ends an engine may end other engines of the unit too. `led`: it was the leader.
+
+    What is away outside comes back: an error that passes never counts when a unit is given up.
+    """
+    if error.is_transient:
+        return False
     return error.condition not in _OWN_ERRORS and (led or error.condition not in _FOLLOWER_ERRORS)
 
 

@@ -1,8 +1,9 @@
-"""Sinks that write one file per epoch to a directory: JSON lines for people and scripts, Parquet for analysis.
+"""Sinks that write files of epochs to a directory: JSON lines for people and scripts, Parquet for analysis.
 
     DIR/epoch-000000000012.jsonl (or .parquet)
 
-Guarantees: a file with an epoch's name is whole, on disk, and never changes. It is written under a hidden name, synced,
+Guarantees: a file with an epoch's name is whole, on disk, and never changes, unless files are to be compacted: then the
+newest one grows (`joined_files`). It is written under a hidden name, synced,
 then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest generation of its engines,
 which stages its files in `.generations`: no file of a lower one appears any more.
 Does not guarantee: a file for an epoch without rows; that an epoch is not written again if its file is removed before
@@ -24,8 +25,9 @@ from pathlib import Path
 
 import polars as pl
 
-from penstock.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError, is_transient
 from penstock.sinks.contract import Sink
+from penstock.sinks.joined_files import LISTS, JoinedFiles, Limits
 from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.durable import make_private, open_private, sync_directory
 from penstock.state.generation import FencedDirectory
@@ -41,8 +43,19 @@ class EpochFiles(Sink):
     #: whether only the user of this process can read the files
     _private = False
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, compact_bytes: int = 0, compact_seconds: float = 3600.0
+    ) -> None:
+        if compact_bytes < 0 or compact_seconds <= 0:
+            raise UserError(
+                "BAD_OPTION",
+                f"files cannot be compacted to {compact_bytes} bytes or {compact_seconds:g} s",
+                hint="Set compact_bytes to 1000000 or so, or 0 for a file for each epoch; compact_seconds is above 0.",
+            )
         self.directory = Path(directory)
+        limits = Limits(compact_bytes, compact_seconds)
+        self._compacts = compact_bytes > 0
+        self._joined = JoinedFiles(self.directory, self.suffix, limits, self._join)
         self._columns: list[str] = []
         self._fenced_directory = FencedDirectory(self.directory / ".generations")
 
@@ -57,6 +70,7 @@ class EpochFiles(Sink):
             self._claim(job)
             for staged in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
                 staged.unlink(missing_ok=True)
+            self._joined.forget_removed()
 
     def take_over(self, generation: int) -> None:
         """Remove what lower generations have staged, so that none of it becomes a file."""
@@ -66,8 +80,14 @@ class EpochFiles(Sink):
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
         """Put the epoch's file in place, unless it is there. An epoch without rows leaves no file."""
+        if self._compacts or (self.directory / LISTS).exists():
+            return self._write_joined(epoch, rows)
         target = self.directory / f"epoch-{epoch:012d}{self.suffix}"
         if target.exists():
+            with _translate_errors(self.directory):
+                sync_directory(
+                    self.directory
+                )  # the attempt that put it there may have failed just before this
             return False
         if rows.is_empty():
             return True
@@ -76,6 +96,14 @@ class EpochFiles(Sink):
             self._fenced_directory.run_fenced(lambda: self._put(target, content))
             sync_directory(self.directory)
         return True
+
+    def _write_joined(self, epoch: int, rows: pl.DataFrame) -> bool:
+        if rows.is_empty():
+            return True
+        content = self._encode(reorder_columns(rows, self._columns))
+        fenced = self._fenced_directory
+        with _translate_errors(self.directory):
+            return fenced.run_fenced(lambda: self._joined.add(epoch, rows.height, content, fenced.staging))
 
     def _put(self, target: Path, content: bytes) -> None:
         # two engines of one generation may both deliver: each stages a file of its own
@@ -94,8 +122,8 @@ class EpochFiles(Sink):
             raise
 
     def epochs(self) -> list[int]:
-        """The epochs that have a file, ascending."""
-        return [epoch for epoch, _ in self._files()]
+        """The epochs that have rows in a file, ascending."""
+        return [epoch for _, _, parts in self._contents() for epoch, _ in parts]
 
     @abstractmethod
     def read(self) -> pl.DataFrame:
@@ -106,6 +134,17 @@ class EpochFiles(Sink):
 
     @abstractmethod
     def _encode(self, rows: pl.DataFrame) -> bytes: ...
+
+    @abstractmethod
+    def _join(self, before: bytes, more: bytes) -> bytes | None:
+        """One content of two; None where they have other columns."""
+
+    def _contents(self) -> Iterator[tuple[Path, bytes, list[tuple[int, int]]]]:
+        """The files with their contents, and of each its epochs with the number of their rows; -1 stands for all."""
+        for first, path in self._files():
+            content = path.read_bytes()
+            listed = self._joined.epochs_in(path, content)
+            yield path, content, [(one.epoch, one.rows) for one in listed] or [(first, -1)]
 
     def _files(self) -> list[tuple[int, Path]]:
         named = ((_EPOCH.fullmatch(path.stem), path) for path in self.directory.glob(f"epoch-*{self.suffix}"))
@@ -151,15 +190,18 @@ class JsonLines(EpochFiles):
 
     def read(self) -> pl.DataFrame:
         """All rows, with the types of JSON (times stay text)."""
-        files = [(epoch, path.read_bytes()) for epoch, path in self._files()]
+        files = list(self._contents())
         if not files:
             return pl.DataFrame(schema={"_epoch": pl.Int64})
-        rows = pl.read_ndjson(b"".join(data for _, data in files), infer_schema_length=None)
-        epochs = [epoch for epoch, data in files for _ in range(data.count(b"\n"))]
+        rows = pl.read_ndjson(b"".join(data for _, data, _ in files), infer_schema_length=None)
+        epochs = [one for _, data, parts in files for one in _repeat(parts, data.count(b"\n"))]
         return rows.insert_column(0, pl.Series("_epoch", epochs, dtype=pl.Int64))
 
     def _encode(self, rows: pl.DataFrame) -> bytes:
         return to_portable(rows).write_ndjson().encode()
+
+    def _join(self, before: bytes, more: bytes) -> bytes | None:
+        return before + more
 
 
 class PrivateJsonLines(JsonLines):
@@ -175,10 +217,11 @@ class Parquet(EpochFiles):
 
     def read(self) -> pl.DataFrame:
         """All rows; a column that some epochs lack is null there."""
-        frames = [
-            pl.read_parquet(path).insert_column(0, pl.lit(epoch, dtype=pl.Int64).alias("_epoch"))
-            for epoch, path in self._files()
-        ]
+        frames = []
+        for _, content, parts in self._contents():
+            rows = pl.read_parquet(content)
+            epochs = pl.Series("_epoch", _repeat(parts, rows.height), dtype=pl.Int64)
+            frames.append(rows.insert_column(0, epochs))
         if not frames:
             return pl.DataFrame(schema={"_epoch": pl.Int64})
         return pl.concat(frames, how="diagonal_relaxed")
@@ -187,6 +230,15 @@ class Parquet(EpochFiles):
         buffer = io.BytesIO()
         rows.write_parquet(buffer)
         return buffer.getvalue()
+
+    def _join(self, before: bytes, more: bytes) -> bytes | None:
+        first, second = pl.read_parquet(before), pl.read_parquet(more)
+        return self._encode(pl.concat([first, second])) if first.schema == second.schema else None
+
+
+def _repeat(parts: list[tuple[int, int]], height: int) -> list[int]:
+    """The epoch of each row of a file."""
+    return [epoch for epoch, rows in parts for _ in range(height if rows < 0 else rows)]
 
 
 @contextlib.contextmanager
@@ -200,4 +252,5 @@ def _translate_errors(directory: Path) -> Iterator[None]:
             f"could not write to {directory}",
             detail=f"{problem.strerror or problem}.",
             hint="Free space or fix the permissions, then start again: nothing of the epoch is visible.",
+            is_transient=is_transient(problem),
         ) from problem

@@ -157,6 +157,7 @@ class HttpPush(Sink):
             f"could not post rows to {self.describe()}",
             detail=f"{why}.",
             hint="Fix the receiver, then start again: the epoch is posted again with the same Idempotency-Key.",
+            is_transient=condition == "SINK_UNWRITABLE",
         )
 
 

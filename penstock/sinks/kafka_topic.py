@@ -22,6 +22,7 @@ import polars as pl
 
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
+from penstock.logs.kafka import is_transient_error
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.generation import fenced_error
@@ -277,15 +278,16 @@ class KafkaTopic(Sink):
                 kafka.KafkaError.PRODUCER_FENCED,
             ):
                 raise _ProducerFenced from problem
-            raise self._failure(error.str()) from problem
+            raise self._failure(error.str(), is_transient=is_transient_error(error)) from problem
 
-    def _failure(self, why: str) -> ExternalError:
+    def _failure(self, why: str, *, is_transient: bool = False) -> ExternalError:
         return ExternalError(
             "SINK_UNWRITABLE",
             f"could not write to {self.describe()}",
             detail=f"{why}.",
             hint="Check that the brokers run and let this user write, then start again: readers of committed records "
             "see the epoch whole or not at all.",
+            is_transient=is_transient,
         )
 
 

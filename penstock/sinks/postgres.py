@@ -5,6 +5,8 @@ The transaction that writes the rows of an epoch also updates the job's row in t
 
 Guarantees: rows and ledger are committed together, so an epoch is in the table once, whole. A transaction first locks
 the job's row of the ledger, so of two engines that both believe they may write, the lower generation is refused.
+A writer that stops in mid-transaction, or whose host is gone, blocks nobody for long: whoever takes over ends the
+sessions of lower generations, and locks, idle transactions and silent connections have time limits (`_LIMITS`).
 Does not guarantee: more than the server does (`synchronous_commit = off` may lose what it has acknowledged).
 On failure: `ExternalError` SINK_UNWRITABLE, and the epoch is there whole or not at all, which the ledger shows when it
 is delivered again; `UserError` when the table, or a value, does not fit.
@@ -15,8 +17,9 @@ Times keep their microseconds (PostgreSQL has no finer ones); lists and structs 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +35,32 @@ if TYPE_CHECKING:
     import psycopg
 
 _LEDGER = "penstock_epochs"
-_CONNECT_SECONDS = 10
+#: connection parameters of libpq, where the address has none: notice a server that is gone within half a minute
+_CONNECTION: Mapping[str, int] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+#: settings of the session, where neither the address nor the role has them: the server drops the locks of a writer that
+#: is stopped or gone, and waits for no lock for ever
+_LIMITS: Mapping[str, str] = {
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "30s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30s",
+    "client_connection_check_interval": "10s",
+}
+#: rows are copied in statements of so many bytes, each with a time limit: a COPY is not idle to the server while it
+#: waits for a writer that has stopped. The limit holds for nothing else, least of all for COMMIT.
+_COPY_BYTES = 4_000_000
+_COPY_TIMEOUT = "60s"
+#: what the server says when it will refuse the next connection too
+_LASTING = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
 #: the advisory lock for creating ledger and tables: CREATE ... IF NOT EXISTS alone may collide with itself
 _CREATE_LOCK = 0x70656E73
 
@@ -96,10 +124,11 @@ class Postgres(Sink):
             checker.close()
 
     def take_over(self, generation: int) -> None:
-        """Write the generation, which every later transaction checks."""
+        """Write the generation, which every later transaction checks, and end what lower generations have begun."""
         if generation == self._generation:
             return
         with self._transaction() as connection:
+            self._end_lower_sessions(connection, generation)
             self._lock_ledger(connection, generation)
             connection.execute(
                 f"UPDATE {_LEDGER} SET generation = %s WHERE job = %s AND target = %s",
@@ -133,6 +162,29 @@ class Postgres(Sink):
     def describe(self) -> str:
         return f"table {self.table} in PostgreSQL"
 
+    def _end_lower_sessions(self, connection: psycopg.Connection[Any], generation: int) -> None:
+        """End transactions of lower generations of this job with their sessions: that of a stopped writer holds locks.
+
+        The server lets a role end its own sessions. Those of another role end by the time limits.
+        """
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND usename = current_user AND pid <> pg_backend_pid() AND state <> 'idle' "
+            "AND split_part(application_name, ' ', 2) = %s "
+            "AND lpad(split_part(application_name, ' ', 3), 20, '0') < lpad(%s, 20, '0')",
+            (self._session_key(), str(generation)),
+        )
+        connection.execute(
+            "SELECT set_config('application_name', %s, false)", (self._session_name(generation),)
+        )
+
+    def _session_key(self) -> str:
+        """What names the sessions that write this job to this table, in `application_name`."""
+        return hashlib.sha256(f"{self._job}\0{self.table}".encode()).hexdigest()[:16]
+
+    def _session_name(self, generation: int) -> str:
+        return f"penstock {self._session_key()} {generation}"
+
     def _lock_ledger(self, connection: psycopg.Connection[Any], mine: int) -> int:
         """Lock the job's row until the transaction ends; returns its last epoch. Raises if others have taken over."""
         found = connection.execute(
@@ -146,12 +198,16 @@ class Postgres(Sink):
 
     def _copy(self, connection: psycopg.Connection[Any], rows: pl.DataFrame, into: str) -> None:
         columns = ", ".join(map(_quoted, rows.columns))
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY {into} ({columns}) FROM STDIN".encode()) as copy,
-        ):
-            for line in to_copy_rows(rows):
-                copy.write_row(line)
+        statement = f"COPY {into} ({columns}) FROM STDIN".encode()
+        height = max(1, rows.height * _COPY_BYTES // max(int(rows.estimated_size()), 1))
+        limit = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
+        before = connection.execute(limit, (_COPY_TIMEOUT,)).fetchone()
+        for part in rows.iter_slices(height):
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for line in to_copy_rows(part):
+                    copy.write_row(line)
+        if before is not None:
+            connection.execute(limit, (before[0],))
 
     def _upsert(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
         """Replace rows by key. Of rows with the same key the last one counts; null is a key too."""
@@ -210,20 +266,32 @@ class Postgres(Sink):
             hint="Name another table, add to this one what is missing, or rename or cast the job's columns.",
         )
 
+    def _connect(self, library: Any) -> psycopg.Connection[Any]:
+        """Open the connection, with time limits, except those that the address or the role sets itself."""
+        given = library.conninfo.conninfo_to_dict(self._address)
+        name = self._session_name(self._generation)
+        defaults = {key: value for key, value in _CONNECTION.items() if key not in given}
+        connection: psycopg.Connection[Any] = library.connect(
+            self._address, autocommit=True, application_name=name, **defaults
+        )
+        self._connection = connection
+        connection.execute(
+            "SELECT set_config(name, %s::jsonb ->> name, false) FROM pg_settings "
+            "WHERE name = ANY(%s) AND source IN ('default', 'configuration file')",
+            (json.dumps(_LIMITS), list(_LIMITS)),
+        )
+        return connection
+
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
         """A transaction, on a new connection if the former one is closed."""
         psycopg = extra("psycopg", "postgres", "the PostgreSQL sink")
         try:
-            if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(
-                    self._address,
-                    autocommit=True,
-                    connect_timeout=_CONNECT_SECONDS,
-                    application_name="penstock",
-                )
-            with self._connection.transaction():
-                yield self._connection
+            connection = self._connection
+            if connection is None or connection.closed:
+                connection = self._connect(psycopg)
+            with connection.transaction():
+                yield connection
         except (psycopg.DataError, psycopg.IntegrityError) as problem:
             raise UserError(
                 "SINK_VALUE_REFUSED",
@@ -239,6 +307,8 @@ class Postgres(Sink):
                 detail=f"{(str(problem).splitlines() or [type(problem).__name__])[0]}.",
                 hint="Check that the server runs and lets this user write, then start again: the epoch is there "
                 "whole or not at all.",
+                is_transient=isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError)
+                and not any(reason in str(problem) for reason in _LASTING),
             ) from problem
 
 

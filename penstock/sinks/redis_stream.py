@@ -20,6 +20,7 @@ import polars as pl
 
 from penstock.errors import ExternalError
 from penstock.extras import extra
+from penstock.logs.redis_streams import is_transient_error
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.generation import fenced_error
@@ -125,4 +126,5 @@ class RedisStream(Sink):
                 detail=f"{problem}.",
                 hint="Check that the server runs, has memory left and lets this user write, then start again: "
                 "the epoch is there whole or not at all.",
+                is_transient=is_transient_error(problem),
             ) from problem

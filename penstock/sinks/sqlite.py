@@ -22,13 +22,15 @@ from pathlib import Path
 
 import polars as pl
 
-from penstock.errors import ExternalError, InternalError, UserError
+from penstock.errors import ExternalError, InternalError, UserError, is_transient
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import to_portable
 from penstock.state.generation import fenced_error
 
 _LEDGER = "penstock_epochs"
 _GENERATIONS = "penstock_generations"
+#: result codes that pass: the disk or the file system, no room, and locks of others
+_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL}
 _WAIT_SECONDS = 30.0  # for another job's transaction
 
 
@@ -193,7 +195,13 @@ class Sqlite(Sink):
                 detail=f"{problem}.",
                 hint="Check space, permissions and that the file is a SQLite database, then start again: "
                 "nothing of the epoch is visible.",
+                is_transient=is_transient(problem) or _primary_code(problem) in _PASSING,
             ) from problem
+
+
+def _primary_code(problem: Exception) -> int:
+    """The primary result code of SQLite."""
+    return int(getattr(problem, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _sql_type(dtype: pl.DataType) -> str:

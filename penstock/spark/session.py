@@ -148,6 +148,8 @@ def _defaults(settings: Settings) -> dict[str, str]:
         "spark.broadcast.compress": "false",
         # of all that tasks send to the driver in an epoch; on one host large frames are files, and do not count
         "spark.driver.maxResultSize": "1g",
+        # a larger closure would become a broadcast of its own in every epoch, with a file that stays until Spark ends
+        "spark.broadcast.UDFCompressionThreshold": "1g",
     }
     if on_one_host(settings.master):
         chosen |= {

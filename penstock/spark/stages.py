@@ -6,11 +6,13 @@ them when a worker is lost. An error that a task foresees travels as a message, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.core.broadcast import Broadcast
 
@@ -107,6 +109,12 @@ class SparkStages:
 
         stage = self._locations.partitions([executor for executor, _ in targets]).mapPartitionsWithIndex(fill)
         return [cloudpickle.loads(data) for data in _collect(stage)]
+
+    def close(self) -> None:
+        if self._shipped is not None:
+            shipped, self._shipped = self._shipped[1], None
+            with contextlib.suppress(Py4JError, ConnectionError):  # Spark may have ended before
+                shipped.destroy()
 
     def _tasks(self, task: EpochTask, count: int) -> Any:
         """So many tasks without input; where slices have executors, only on these."""

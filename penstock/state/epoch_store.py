@@ -50,6 +50,8 @@ class RecordStore:
                 if generation and self._shared is None:
                     record = replace(record, generation=generation)
                 self._fenced_directory.write_once(path, record.to_bytes())
+            else:
+                sync_directory(path.parent)  # the attempt that put it there may have failed just before this
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
         in_force = self._add_skips(epoch, self._read(path))
@@ -178,10 +180,16 @@ class ManifestStore:
         path, generation = self._path(manifest.epoch), self._fenced_directory.generation
         try:
             manifest = replace(manifest, generation=generation, format=FORMAT)
-            is_new = self._fenced_directory.write_once(path, manifest.to_bytes())
+            content = manifest.to_bytes()
+            is_mine = self._fenced_directory.write_once(path, content)
+            if not is_mine and generation and path.read_bytes() == content:
+                # an attempt of this engine put it there, and failed before the name was on disk
+                self._fenced_directory.check()
+                sync_directory(path.parent)
+                is_mine = True
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
-        if is_new:
+        if is_mine:
             return
         if (newest := self._fenced_directory.newest_generation()) > generation > 0:
             raise fenced_error(self._state, generation, newest)

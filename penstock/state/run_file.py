@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.errors import ExternalError, InternalError
+from penstock.errors import ExternalError, InternalError, is_transient
 from penstock.state.durable import write_filled
 from penstock.state.generation import state_gone_error
 from penstock.state.ipc import from_batches, from_file, write_compressed
@@ -260,7 +260,12 @@ def places_in(wider: Ranges, ranges: Ranges) -> Ranges | None:
 def _unreadable(path: Path, failure: OSError) -> InternalError | ExternalError:
     if isinstance(failure, FileNotFoundError):
         return damaged_run_error(path, "the file is missing")
-    return ExternalError("STATE_UNREADABLE", f"the run {path.name} cannot be read", detail=str(failure))
+    return ExternalError(
+        "STATE_UNREADABLE",
+        f"the run {path.name} cannot be read",
+        detail=str(failure),
+        is_transient=is_transient(failure),
+    )
 
 
 def damaged_run_error(path: Path, why: str) -> InternalError:
@@ -282,4 +287,5 @@ def unwritable_error(path: Path, failure: OSError) -> ExternalError:
         "the state directory has no room left" if full else "the state directory cannot be written",
         detail=f"{os.strerror(failure.errno or 0)}: {path}",
         hint="Nothing is lost: make room or fix the permissions and start again; the epoch is repeated.",
+        is_transient=is_transient(failure),
     )

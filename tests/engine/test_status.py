@@ -76,7 +76,7 @@ def full() -> EngineStatus:
 def test_users_of_the_json_find_its_keys() -> None:
     body = full().to_json()
     assert list(body) == [
-        *("name", "master", "pid", "state", "epoch", "backlog", "maps_version", "recovery"),
+        *("name", "master", "pid", "state", "epoch", "backlog", "maps_version", "retries", "recovery"),
         *("period_seconds", "epoch_seconds", "epoch_target_seconds", "input_rate", "processing_rate"),
         *("backlog_seconds", "sub_queries", "executors", "spare", "measured_seconds_ago", "elastic"),
     ]
@@ -122,7 +122,8 @@ def test_users_of_the_json_find_its_keys() -> None:
 
 def test_before_the_first_measurement_the_keys_of_what_is_missing_are_left_out() -> None:
     status = EngineStatus("e", "local", 1, "/s", -1, {}, None)
-    assert list(status.to_json()) == ["name", "master", "pid", "state", "epoch", "backlog", "maps_version"]
+    expected = ["name", "master", "pid", "state", "epoch", "backlog", "maps_version", "retries"]
+    assert list(status.to_json()) == expected
     assert EngineStatus.from_json(status.to_json()) == status
 
 

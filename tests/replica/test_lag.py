@@ -80,3 +80,8 @@ def test_an_error_of_a_follower_alone_does_not_end_the_unit(
     error = ExternalError(condition, "it ended")
     assert may_end_others(error, led=False) is follows
     assert may_end_others(error, led=True) is leads
+
+
+@pytest.mark.parametrize("led", [False, True])
+def test_what_is_away_outside_never_counts_when_a_unit_is_given_up(led: bool) -> None:
+    assert not may_end_others(ExternalError("SINK_UNWRITABLE", "it is away", is_transient=True), led=led)

@@ -140,7 +140,7 @@ def test_an_invalid_stream_is_refused_with_its_position(
         ("jsonl()", "BAD_SQL", "directory"),
         ("jsonl('a', 'b')", "BAD_SQL", "directory"),
         ("sqlite('x')", "BAD_SQL", "path, table"),
-        ("jsonl('x', y => 5)", "UNKNOWN_OPTION", "none"),
+        ("jsonl('x', y => 5)", "UNKNOWN_OPTION", "compact_bytes, compact_seconds"),
         ("jsonl(5)", "BAD_ARGUMENT", None),
         ("sqlite('x', 'sqlite_x')", "BAD_TABLE_NAME", None),
     ],

@@ -1,0 +1,79 @@
+"""Jobs that come and go leave nothing open and nothing in memory: descriptors, connections, sinks, jobs and streams."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from penstock.catalogue.compiled_job import CompiledJob
+from penstock.catalogue.program import Program
+from penstock.query.stream import Stream
+from penstock.sinks.contract import Sink
+from penstock.testing.inline import InlineEngine
+from tests.catalogue.kit import append_events, growing_log, of_log, running
+
+pytestmark = pytest.mark.slow
+#: jobs that are created and dropped, and as many to warm up
+COUNT, FIRST = 200, 20
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def count_objects() -> Counter[str]:
+    """How many sinks, compiled jobs and streams there are."""
+    gc.collect()
+    kinds = (Sink, CompiledJob, Stream)
+    return Counter(kind.__name__ for one in gc.get_objects() for kind in kinds if isinstance(one, kind))
+
+
+def create_and_drop(
+    program: Program, engine: InlineEngine, events: list[object], out: Path, numbers: range
+) -> None:
+    for number in numbers:
+        log = events[0]
+        append_events(log, [events[number % (len(events) - 1) + 1]])  # type: ignore[arg-type, list-item]
+        program.execute(
+            f"CREATE JOB j{number} AS SELECT user, bytes FROM clicks WHERE bytes > {number} "
+            f"INTO sqlite('{out}/j{number}.db', 'rows'), jsonl('{out}/j{number}')"
+        )
+        engine.step()
+        program.execute(f"DROP JOB j{number}")
+        engine.step()
+
+
+def test_dropped_jobs_leave_no_descriptor_and_no_object(tmp_path: Path) -> None:
+    log, events = growing_log(300)
+    with running(tmp_path / "state", of_log(log)) as (program, engine):
+        program.execute("CREATE JOB stays AS SELECT user FROM clicks")
+        given = [log, *events]
+        create_and_drop(program, engine, given, tmp_path, range(FIRST))
+        descriptors, objects = count_descriptors(), count_objects()
+        create_and_drop(program, engine, given, tmp_path, range(FIRST, FIRST + COUNT))
+        print(descriptors, count_descriptors(), objects, count_objects())
+        assert count_descriptors() <= descriptors + 5
+        after = count_objects()
+        assert {name: after[name] - objects[name] for name in after if after[name] > objects[name] + 5} == {}
+
+
+def test_a_job_dropped_after_a_crash_in_its_last_epoch_is_not_delivered_again(tmp_path: Path) -> None:
+    log, events = growing_log(40)
+    state, target = tmp_path / "state", tmp_path / "out.db"
+    with running(state, of_log(log)) as (program, engine):
+        program.execute(f"CREATE JOB rows AS SELECT user FROM clicks INTO sqlite('{target}', 'rows')")
+        program.execute("CREATE JOB stays AS SELECT user FROM clicks")
+        append_events(log, events)
+        list(engine.steps())
+    newest = max((state / "manifests").glob("*.json"))
+    newest.unlink()  # the crash: the sinks have the epoch, and there is no manifest
+    Program("test", state, streams={"clicks": of_log(log)}).execute("DROP JOB rows")
+    with running(state, of_log(log)) as (_, engine):
+        list(engine.steps())
+    with sqlite3.connect(target) as database:
+        assert database.execute("SELECT count(*) FROM rows").fetchone() == (40,)
