@@ -20,6 +20,7 @@ from penstock.catalogue.code_requests import CreateOrAlterFrom
 from penstock.errors import UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
+from penstock.secret_store import redact
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
 from penstock.server.diagnostics import Limit, Name, add_diagnostic_pages
@@ -125,7 +126,7 @@ class Service:
         if not check:
             log(
                 "executed",
-                sql=sql[:2_000],
+                sql=redact(sql)[:2_000],
                 answers=[one.message[:200] for one in replies if not one.question],
             )
         return schemas.StatementReplies(answers=[schemas.StatementReply(**one.to_json()) for one in replies])

@@ -24,6 +24,7 @@ import polars as pl
 
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
+from penstock.secret_store import redact, reveal
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import to_portable
 from penstock.state.generation import fenced_error
@@ -217,7 +218,7 @@ class Postgres(Sink):
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(
-                    self._address,
+                    reveal(self._address),
                     autocommit=True,
                     connect_timeout=_CONNECT_SECONDS,
                     application_name="penstock",
@@ -236,7 +237,7 @@ class Postgres(Sink):
             raise ExternalError(
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
-                detail=f"{(str(problem).splitlines() or [type(problem).__name__])[0]}.",
+                detail=f"{redact((str(problem).splitlines() or [type(problem).__name__])[0], self._address)}.",
                 hint="Check that the server runs and lets this user write, then start again: the epoch is there "
                 "whole or not at all.",
             ) from problem
