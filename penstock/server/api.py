@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from penstock.catalogue.code_requests import CreateOrAlterFrom
 from penstock.errors import UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
+from penstock.query.limits import cancel_when
 from penstock.secret_store import redact
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
@@ -205,7 +207,25 @@ def _add_service_pages(api: FastAPI, service: Service) -> None:
         if kind not in ("application/json", "application/sql"):
             raise wrong_content_type("application/json or application/sql")
         text = decode_text(body) if kind == "application/sql" else requests.Sql.model_validate_json(body).sql
-        return await asyncio.to_thread(service.execute, text, check)
+        async with _checks_while_connected(request):
+            return await asyncio.to_thread(service.execute, text, check)
+
+
+@asynccontextmanager
+async def _checks_while_connected(request: Request) -> AsyncIterator[None]:
+    """A context in which a statement is not checked any further once its caller is gone. The body has been read."""
+    gone = threading.Event()
+
+    async def watch() -> None:
+        if (await request.receive())["type"] == "http.disconnect":
+            gone.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        with cancel_when(gone.is_set):
+            yield
+    finally:
+        watching.cancel()
 
 
 def _add_stream_pages(api: FastAPI, service: Service) -> None:
