@@ -31,6 +31,7 @@ from penstock.catalogue.command import (
 )
 from penstock.catalogue.lifecycle import Master
 from penstock.ha.schemes import Semantics
+from penstock.secret_store import redact
 
 #: the text shown for a stream or query that Python gave when the engine started
 GIVEN = "(given by Python)"
@@ -51,7 +52,7 @@ class StreamEntry:
     @property
     def definition(self) -> str:
         """What defines it, for people."""
-        return self.text or (GIVEN if self.code is None else self.code.text)
+        return redact(self.text) or (GIVEN if self.code is None else self.code.text)
 
 
 @dataclass(frozen=True)

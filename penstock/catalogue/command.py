@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 from penstock.catalogue.lifecycle import Transition
 from penstock.ha.schemes import Semantics
 from penstock.moved import former_names
+from penstock.secret_store import is_reference, redact
 from penstock.sql.statements import Call, Scalar
 
 #: what happens to a job's state: kept, reset to empty ("anew"), or rebuilt from the log's earliest events
@@ -85,7 +86,8 @@ class SinkCall:
 
     def describe(self) -> str:
         """It, for people."""
-        return f"{self.name}({', '.join(map(repr, self.arguments))})"
+        shown = (str(value) if is_reference(value) else redact(repr(value)) for value in self.arguments)
+        return f"{self.name}({', '.join(shown)})"
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "arguments": list(self.arguments), "options": dict(self.options)}

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -85,6 +86,33 @@ class JobBuilder:
         self._sinks: dict[int, tuple[Hashable, tuple[Sink, ...]]] = {}
         #: the outputs of the app that share its plan
         self._in_app_plan: dict[str, CompiledJob] = {}
+
+        #: what the caches of a draft were when it was made
+        self._before: tuple[dict[Any, Any], ...] = ()
+
+    # -- drafts ----------------------------------------------------------------------------------
+
+    def draft(self) -> JobBuilder:
+        """A builder with the same caches, which another thread may use while this one is used."""
+        draft = JobBuilder(self._declarations, self.library)
+        for own, copied in zip(self._caches(), draft._caches(), strict=True):
+            copied.update(own)
+        draft._before = tuple(map(dict, draft._caches()))
+        return draft
+
+    def adopt(self, draft: JobBuilder) -> None:
+        """Take what a draft has built since it was made, except where this one has built something itself."""
+        for own, theirs, before in zip(self._caches(), draft._caches(), draft._before, strict=True):
+            for key in {**before, **theirs}:
+                if own.get(key) is not before.get(key) or theirs.get(key) is before.get(key):
+                    continue
+                if key in theirs:
+                    own[key] = theirs[key]
+                else:
+                    del own[key]
+
+    def _caches(self) -> tuple[dict[Any, Any], ...]:
+        return self._streams, self._jobs, self._previous_columns, self._sinks, self._in_app_plan
 
     # -- streams ---------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from penstock.catalogue.questions import Questions
 from penstock.catalogue.results import JobResult, Results
 from penstock.errors import UserError
 from penstock.moved import former_names, former_names_in, former_parameters
+from penstock.query.limits import CheckLimits
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
@@ -44,7 +45,7 @@ class Program:
 
     `app`: what the engine starts with; the results of its outputs are kept only if it `keeps_results`. `begin`: the
     statements that the program starts with, and the `file` they are from. `follows`: another process executes the
-    epochs; `shared`: other processes accept commands too.
+    epochs; `shared`: other processes accept commands too. `check_limits`: what the check of a request may take.
     """
 
     # over 8 parameters: all are keywords that describe what a file declares and how the process takes part
@@ -66,6 +67,7 @@ class Program:
         fold_after: int = 1_000,
         follows: bool = False,
         shared: bool = False,
+        check_limits: CheckLimits | None = None,
     ) -> None:
         self.name = name
         self._given = given = PythonDeclarations(
@@ -87,6 +89,7 @@ class Program:
             fold_after=fold_after,
             runs_epochs=not follows,
             shared=shared,
+            limits=check_limits,
         )
         self._lock = self._intake.lock
         self.epochs = JobEpochs(name, self._intake, given, self._results, Failures(state), self._keeps)

@@ -64,11 +64,17 @@ class StatementChecker:
     """Checks statements, and the requests that come with code."""
 
     def __init__(self, builder: JobBuilder, given: PythonDeclarations, max_jobs: int) -> None:
-        self._builder, self._given = builder, given
+        self._builder, self._given, self._max_jobs = builder, given, max_jobs
         self._checks = CommandChecks(builder, max_jobs)
         self.code_requests = CodeRequestChecker(self._checks, builder, self._accept_initial)
         #: which coordinator manages a job, where there are several
         self.manager_of: Callable[[str], str] | None = None
+
+    def on(self, builder: JobBuilder) -> StatementChecker:
+        """The same checker with another builder."""
+        checker = StatementChecker(builder, self._given, self._max_jobs)
+        checker.manager_of = self.manager_of
+        return checker
 
     def check_statements(self, script: Script, catalogue: Catalogue) -> Acceptance:
         """Check statements one after the other; raises if one is refused, with its position."""
@@ -135,7 +141,7 @@ class StatementChecker:
                     raise UserError(
                         "STREAM_CHANGED",
                         f"the stream {name} was created differently",
-                        detail=f"it is: {before.streams[name].text}",
+                        detail=f"it is: {before.streams[name].definition}",
                         hint="Give the new one another name, or drop the old one and its jobs first.",
                     )
             case CreateJob(name=name, text=text):

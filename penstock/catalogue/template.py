@@ -330,7 +330,7 @@ def _find_equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tup
             continue
         if not operand.meta.root_names() or _calls_python(operand):
             continue
-        dtype = empty_frame(schema).select(operand.alias("x")).schema["x"]
+        dtype = empty_frame(schema).lazy().select(operand.alias("x")).collect_schema()["x"]
         value = pl.select(constant.alias("x")).to_series()
         if value[0] is None or not (dtype in _LOOKUP_TYPES or dtype.is_integer()):
             continue

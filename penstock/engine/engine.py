@@ -417,6 +417,7 @@ class Engine:
         if self._fence is not None:
             self._fence.check()
 
+
 def _job_memory(settings: Settings, location: StateLocation) -> JobMemory | None:
     """How much memory jobs may take in workers; None where nothing bounds it."""
     if settings.job_memory_bytes == 0 or location.job_marks is None:

@@ -1,12 +1,18 @@
-"""Serves a Unix socket that answers each line with a line, each connection in a thread of its own."""
+"""Serves a Unix socket that answers each line with a line, each connection in a thread of its own.
+
+A statement whose caller hangs up is not checked any further.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
+
+from penstock.query.limits import cancel_when
 
 #: the longest line accepted: a query of the longest allowed length, as JSON
 MOST_BYTES = 8 << 20
@@ -56,7 +62,15 @@ class LineServer:
 
     def _answer_all(self, line: socket.socket) -> None:
         # a caller hangs up, or dies, when it is done
-        with contextlib.suppress(OSError), line, line.makefile("rwb") as file:
+        gone = cancel_when(lambda: _has_hung_up(line))
+        with contextlib.suppress(OSError), line, line.makefile("rwb") as file, gone:
             while text := file.readline(MOST_BYTES):
                 file.write(self._answer(text) + b"\n")
                 file.flush()
+
+
+def _has_hung_up(line: socket.socket) -> bool:
+    """Whether the caller has closed the connection, both ways."""
+    poll = select.poll()
+    poll.register(line, 0)
+    return bool(poll.poll(0))

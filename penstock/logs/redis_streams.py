@@ -25,6 +25,7 @@ from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.start_position import parse_start, to_millis
+from penstock.secret_store import redact, reveal
 
 if TYPE_CHECKING:
     import redis
@@ -246,7 +247,7 @@ class RedisLog(Log):
         if self._server is None:
             library = extra("redis", "redis", "a log of Redis")
             self._server = library.Redis.from_url(
-                self._address,
+                reveal(self._address),
                 socket_timeout=_SECONDS,
                 socket_connect_timeout=_SECONDS,
                 health_check_interval=30,
@@ -262,7 +263,7 @@ class RedisLog(Log):
             raise ExternalError(
                 "LOG_UNREADABLE",
                 f"the stream {key} of Redis cannot be read",
-                detail=f"{problem}.",
+                detail=f"{redact(str(problem), self._address)}.",
                 hint="Check that the server runs and lets this user read, then start again.",
                 is_transient=is_transient_error(problem),
             ) from problem

@@ -17,6 +17,7 @@ from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routes import Partitioner
 from penstock.origin import Origin
+from penstock.query.limits import check_time
 from penstock.query.purity import calls_python, check_row_wise, run_trial
 from penstock.state.buckets import can_be_key
 
@@ -256,10 +257,8 @@ def _resolve_schema(
     """The columns after these expressions, which are evaluated on no rows and on a row of nulls."""
     empty = empty_frame(schema)
     for name, expr in columns.items():
-        failure = run_trial(expr, functools.partial(_failure, empty, expr))
-        # a ComputeError may be the fault of the rows, unless any rows cause it
-        if isinstance(failure, pl.exceptions.ComputeError):
-            failure = None if calls_python(expr) else _failure(empty.clear(1), expr)
+        check_time()
+        failure = run_trial(expr, name, origin, functools.partial(_failure, empty, expr, calls_python(expr)))
         if failure is not None:
             raise UserError(
                 "TYPE_MISMATCH",
@@ -287,9 +286,16 @@ def _types_hint(expr: pl.Expr, schema: Schema) -> str:
     return f"Here {types}; .cast(...) makes one type of another." if types else f"The expression is {expr}."
 
 
-def _failure(frame: pl.DataFrame, expr: pl.Expr) -> pl.exceptions.PolarsError | None:
+def _failure(empty: pl.DataFrame, expr: pl.Expr, has_python: bool) -> pl.exceptions.PolarsError | None:
+    """The error of an expression on no rows. A ComputeError may be the fault of the rows, unless any rows cause it."""
     try:
-        frame.select(expr)
+        empty.select(expr)
+    except pl.exceptions.ComputeError as failure:
+        if empty.height:
+            return failure
+        return None if has_python else _failure(empty.clear(1), expr, False)
     except pl.exceptions.PolarsError as failure:
         return failure
+    except pl.exceptions.PanicException as failure:
+        return pl.exceptions.ComputeError(str(failure))
     return None

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from penstock.errors import UserError
 from penstock.query import rules
+from penstock.query.limits import check_time
 from penstock.query.logical import App, FromJob, Previous, nodes_of
 from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
@@ -27,6 +28,7 @@ class Forms:
     def plan(self) -> Plan:
         plan = lower_app(self.optimised, self.prefix)
         for improve in rules.PHYSICAL:
+            check_time()
             plan = improve(plan)
         return plan
 
@@ -35,6 +37,7 @@ def compile_forms(app: App, prefix: str = "") -> Forms:
     """Every form of an app; `prefix` starts the ids of its stages."""
     optimised = app
     for rule in rules.LOGICAL:
+        check_time()
         optimised = rule(optimised)
     return Forms(app, optimised, prefix)
 

@@ -1,8 +1,9 @@
 """Checks that expressions and functions of the user's are repeatable: that a row's result depends on that row alone,
 not on how batches are cut, on the clock or on random numbers.
 
-Expressions are evaluated on a few made-up rows, including their Python functions, if these are quick. Functions of
-whole batches and of state are not called; their code is inspected.
+Expressions are evaluated on a few made-up rows, including their Python functions, if these are quick; what could need
+much, in the child process of `penstock.query.trial`. Functions of whole batches and of state are not called; their code
+is inspected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +30,7 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.origin import Origin, is_demo
+from penstock.query.trial import TRIAL_SECONDS, NotSendable, TrialEnded, TrialProcess, current_process
 
 T = TypeVar("T")
 
@@ -52,9 +56,24 @@ _NON_DETERMINISTIC = {
 }
 
 
+#: whether expressions are made of SQL alone, whose functions are row by row
+_OF_SQL: ContextVar[bool] = ContextVar("of_sql", default=False)
+
+
+@contextlib.contextmanager
+def expressions_of_sql(alone: bool) -> Iterator[None]:
+    """In this context, expressions need no trial whether they are row by row, if they are of SQL `alone`: without
+    functions of the user's."""
+    token = _OF_SQL.set(alone)
+    try:
+        yield
+    finally:
+        _OF_SQL.reset(token)
+
+
 def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
     """Raise if the value for a row depends on other rows, on the clock or on chance, as far as a trial shows."""
-    if _is_row_wise_by_form(expr):
+    if _OF_SQL.get() or _is_row_wise_by_form(expr):
         return
     _check_by_trial(expr, schema, what, origin)
     if not calls_python(expr) and not _is_row_wise(expr):
@@ -66,6 +85,12 @@ _ROW_WISE = re.compile(
     r"col\(.*\)|lit\(.*\)|binary: .*|(strict )?cast\(.*\)|ternary|alias\(.*\)|"
     r"function: (not|is_in|is_between|is_null|is_not_null|fill_null|str\.(starts_with|ends_with|contains))"
 )
+
+
+def is_cheap(expr: pl.Expr) -> bool:
+    """Whether evaluating an expression on a few rows certainly needs little: it has only steps whose result is not much
+    larger than what they get."""
+    return _is_row_wise_by_form(expr)
 
 
 def _is_row_wise_by_form(expr: pl.Expr) -> bool:
@@ -83,9 +108,16 @@ def calls_python(expr: pl.Expr) -> bool:
     return "python_udf" in str(expr) or ".map_batches(" in str(expr)
 
 
-def run_trial(expr: pl.Expr, trial: Callable[[], T]) -> T | None:
-    """The result of a trial of an expression. None if it calls a function of the user's that takes too long; the trial
-    continues in its thread then, since all jobs may be waiting for the caller."""
+def run_trial(expr: pl.Expr, what: str, origin: Origin, trial: Callable[[], T]) -> T | None:
+    """The result of a trial of an expression. None if it calls a function of the user's that takes too long.
+
+    A trial that could need much is executed in the child process for trials, if there is one. Without one, a function
+    that takes too long continues in its thread, since all jobs may be waiting for the caller.
+    """
+    process = current_process()
+    if process is not None and not is_cheap(expr):
+        with contextlib.suppress(NotSendable):  # such a job is refused later, with the reason
+            return _run_in(process, expr, what, origin, trial)
     if not calls_python(expr):
         return trial()
     result: Future[T] = Future()
@@ -100,6 +132,24 @@ def run_trial(expr: pl.Expr, trial: Callable[[], T]) -> T | None:
     return result.result() if wait([result], _TRIAL_TIMEOUT_SECONDS).done else None
 
 
+def _run_in(
+    process: TrialProcess, expr: pl.Expr, what: str, origin: Origin, trial: Callable[[], T]
+) -> T | None:
+    has_python = calls_python(expr)
+    try:
+        return process.call(trial, seconds=_TRIAL_TIMEOUT_SECONDS if has_python else TRIAL_SECONDS)
+    except TrialEnded as ended:
+        if has_python and ended.timed_out:
+            return None
+        needs = "time" if ended.timed_out else "memory"
+        raise UserError(
+            "TRIAL_TOO_EXPENSIVE",
+            f"{what} needs too much {needs} for a few made-up rows",
+            where=str(origin),
+            hint="Look for texts or lists that functions in one another make longer and longer.",
+        ) from None
+
+
 def _check_by_trial(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
     """Raise if made-up rows give other results the second time, or in smaller batches."""
     frame = _make_up_rows(schema, expr.meta.root_names())
@@ -107,13 +157,15 @@ def _check_by_trial(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str,
         return
     batches = [frame, frame, *(frame[at : at + 3] for at in range(0, _ROWS, 3))]
     try:
-        results = run_trial(expr, lambda: _evaluate_batches(batches, expr))
+        outcome = run_trial(expr, what, origin, partial(_compare_batches, batches, expr))
+    except UserError:  # of the trial, not of the values
+        raise
     except Exception:  # made-up values prove nothing if they cannot be evaluated
         return
-    if results is None:
+    if outcome is None:
         return
-    whole, again, *pieces = results
-    if not whole.equals(again):
+    is_repeatable, is_row_wise = outcome
+    if not is_repeatable:
         raise UserError(
             "NON_DETERMINISTIC",
             f"{what} gives another result each time",
@@ -121,7 +173,7 @@ def _check_by_trial(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str,
             hint="After a crash an epoch is computed again and must give the same rows: "
             "derive it from the event's own columns.",
         )
-    if not whole.equals(pl.concat(pieces)):
+    if not is_row_wise:
         raise _not_row_wise(what, origin)
 
 
@@ -184,6 +236,16 @@ def check_methods(thing: object, base: type, origin: Origin) -> None:
         for method in vars(kind).values():
             if isinstance(method, types.FunctionType):
                 check_repeatable(method, origin)
+
+
+def _compare_batches(batches: list[pl.DataFrame], expr: pl.Expr) -> tuple[bool, bool] | None:
+    """Whether an expression gives the same a second time, and in smaller batches; None if a function of the user's is
+    slow."""
+    results = _evaluate_batches(batches, expr)
+    if results is None:
+        return None
+    whole, again, *pieces = results
+    return whole.equals(again), whole.equals(pl.concat(pieces))
 
 
 def _evaluate_batches(batches: list[pl.DataFrame], expr: pl.Expr) -> list[pl.DataFrame] | None:

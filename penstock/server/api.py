@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from penstock.catalogue.coordinators import Coordinators
 from penstock.errors import PenstockError, UserError
 from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
+from penstock.query.limits import cancel_when
+from penstock.secret_store import redact
 from penstock.server import audit as audit_log
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
@@ -178,7 +181,7 @@ class Service:
         if not check:
             log(
                 "executed",
-                sql=sql[:2_000],
+                sql=redact(sql)[:2_000],
                 answers=[one.message[:200] for one in replies if not one.question],
             )
         return schemas.StatementReplies(answers=[schemas.StatementReply(**one.to_json()) for one in replies])
@@ -267,7 +270,25 @@ def _add_service_pages(api: FastAPI, service: Service) -> None:
         if kind not in ("application/json", "application/sql"):
             raise wrong_content_type("application/json or application/sql")
         text = decode_text(body) if kind == "application/sql" else requests.Sql.model_validate_json(body).sql
-        return await asyncio.to_thread(service.execute, text, check)
+        async with _checks_while_connected(request):
+            return await asyncio.to_thread(service.execute, text, check)
+
+
+@asynccontextmanager
+async def _checks_while_connected(request: Request) -> AsyncIterator[None]:
+    """A context in which a statement is not checked any further once its caller is gone. The body has been read."""
+    gone = threading.Event()
+
+    async def watch() -> None:
+        if (await request.receive())["type"] == "http.disconnect":
+            gone.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        with cancel_when(gone.is_set):
+            yield
+    finally:
+        watching.cancel()
 
 
 def _add_stream_pages(api: FastAPI, service: Service) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock.errors import UserError
+from penstock.secret_store import reveal
 from penstock.server.number_bounds import check_numbers
 from penstock.sql.statements import Call, CreateJob, CreateStream, Scalar, Statement
 
@@ -104,7 +105,7 @@ class AllowedServers:
         if _FILE_OPTIONS & call.options.keys():
             raise UserError("NOT_OVER_HTTP", f"{call.name} may not name a file over HTTP", where=where)
         for address in addresses:
-            named = endpoints(address) if isinstance(address, str) else None
+            named = endpoints(reveal(address)) if isinstance(address, str) else None
             if named is None or not self._allowed.issuperset(named):
                 raise UserError(
                     "ADDRESS_NOT_ALLOWED",

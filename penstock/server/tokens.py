@@ -127,7 +127,9 @@ class Tokens:
 
 def read_tokens(file: Path) -> list[Token]:
     """Read the tokens of a file that only its owner can read."""
-    lines = [line.split() for line in read_private_file(file).splitlines() if not line.lstrip().startswith("#")]
+    lines = [
+        line.split() for line in read_private_file(file).splitlines() if not line.lstrip().startswith("#")
+    ]
     lines = [words for words in lines if words]
     if all(len(words) == 1 for words in lines) and len(lines) <= 1:
         text = lines[0][0] if lines else ""

@@ -27,6 +27,7 @@ import polars as pl
 
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
+from penstock.secret_store import redact, reveal
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import to_portable
 from penstock.state.generation import fenced_error
@@ -268,11 +269,12 @@ class Postgres(Sink):
 
     def _connect(self, library: Any) -> psycopg.Connection[Any]:
         """Open the connection, with time limits, except those that the address or the role sets itself."""
-        given = library.conninfo.conninfo_to_dict(self._address)
+        address = reveal(self._address)
+        given = library.conninfo.conninfo_to_dict(address)
         name = self._session_name(self._generation)
         defaults = {key: value for key, value in _CONNECTION.items() if key not in given}
         connection: psycopg.Connection[Any] = library.connect(
-            self._address, autocommit=True, application_name=name, **defaults
+            address, autocommit=True, application_name=name, **defaults
         )
         self._connection = connection
         connection.execute(
@@ -304,7 +306,7 @@ class Postgres(Sink):
             raise ExternalError(
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
-                detail=f"{(str(problem).splitlines() or [type(problem).__name__])[0]}.",
+                detail=f"{redact((str(problem).splitlines() or [type(problem).__name__])[0], self._address)}.",
                 hint="Check that the server runs and lets this user write, then start again: the epoch is there "
                 "whole or not at all.",
                 is_transient=isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError)

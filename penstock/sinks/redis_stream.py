@@ -21,6 +21,7 @@ import polars as pl
 from penstock.errors import ExternalError
 from penstock.extras import extra
 from penstock.logs.redis_streams import is_transient_error
+from penstock.secret_store import redact, reveal
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import reorder_columns, to_portable
 from penstock.state.generation import fenced_error
@@ -110,7 +111,10 @@ class RedisStream(Sink):
         if self._server is None:
             library = extra("redis", "redis", "the Redis sink")
             self._server = library.Redis.from_url(
-                self._address, socket_timeout=_SECONDS, socket_connect_timeout=10, health_check_interval=30
+                reveal(self._address),
+                socket_timeout=_SECONDS,
+                socket_connect_timeout=10,
+                health_check_interval=30,
             )
         return self._server
 
@@ -123,7 +127,7 @@ class RedisStream(Sink):
             raise ExternalError(
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
-                detail=f"{problem}.",
+                detail=f"{redact(str(problem), self._address)}.",
                 hint="Check that the server runs, has memory left and lets this user write, then start again: "
                 "the epoch is there whole or not at all.",
                 is_transient=is_transient_error(problem),

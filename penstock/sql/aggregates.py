@@ -27,18 +27,22 @@ class AggregateSet:
     schema: Mapping[str, pl.DataType]
     columns: dict[str, pl.Expr] = field(default_factory=dict)
     functions: dict[tuple[object, ...], AggregateFunction] = field(default_factory=dict)
+    #: the names of columns by the texts of their expressions
+    _names: dict[str, list[str]] = field(default_factory=dict)
 
     def column(self, expr: pl.Expr, *, taken: Sequence[str] = ()) -> str:
         """A column with these values; a new one unless the expression is a column whose name is not `taken`."""
         if expr.meta.is_column() and (name := expr.meta.root_names()[0]) not in taken:
             return name
-        for name, known in self.columns.items():
-            if known.meta.eq(expr):
+        same_text = self._names.setdefault(str(expr), [])  # there may be thousands of others
+        for name in same_text:
+            if self.columns[name].meta.eq(expr):
                 return name
         name = f"value {len(self.columns) + 1}"
         while name in self.schema or name in self.columns:
             name += "'"
         self.columns[name] = expr
+        same_text.append(name)
         return name
 
     def add(self, make: Callable[..., AggregateFunction], expr: pl.Expr | None, *more: float) -> pl.Expr:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 from sqlglot import exp
 
+from penstock.query.limits import check_time
 from penstock.sql import types
 from penstock.sql.errors import query_error
 from penstock.sql.functions import TypedExpr
@@ -40,7 +41,11 @@ def coerce(node: exp.Expr, operands: Sequence[TypedExpr]) -> tuple[list[pl.Expr]
     common = decisive[0].dtype if decisive else pl.Null()
     for one in decisive[1:]:
         common = common_type(node, common, one.dtype)
-    return [_cast(node, one, common) for one in operands], common
+    values = _convert_literals(node, operands, common)
+    return [
+        pl.lit(values[at], dtype=common) if at in values else types.cast(one.expr, one.dtype, common, node)
+        for at, one in enumerate(operands)
+    ], common
 
 
 def common_type(node: exp.Expr, one: pl.DataType, other: pl.DataType) -> pl.DataType:
@@ -62,16 +67,30 @@ def common_type(node: exp.Expr, one: pl.DataType, other: pl.DataType) -> pl.Data
     )
 
 
-def _cast(node: exp.Expr, operand: TypedExpr, dtype: pl.DataType) -> pl.Expr:
-    cast = types.cast(operand.expr, operand.dtype, dtype, node)
-    if operand.dtype in (dtype, pl.Null) or not operand.is_literal:
-        return cast
-    value = pl.select(cast).item()
-    if value is None:
-        raise query_error(
-            node,
-            "TYPE_MISMATCH",
-            f"{operand.literal!r} is compared with {dtype}, but is none",
-            "Write a value of that type, or CAST.",
+def _convert_literals(node: exp.Expr, operands: Sequence[TypedExpr], dtype: pl.DataType) -> dict[int, object]:
+    """The literals of another type as values of this one, by their positions; all of one type are cast at once."""
+    foreign: dict[pl.DataType, list[int]] = {}
+    for at, one in enumerate(operands):
+        if one.is_literal and one.dtype not in (dtype, pl.Null):
+            foreign.setdefault(one.dtype, []).append(at)
+    converted: dict[int, object] = {}
+    for source, places in foreign.items():
+        if source.is_numeric() and dtype.is_numeric():  # to a wider type, so nothing needs to be computed
+            kind = float if dtype.is_float() else int
+            converted |= {at: kind(operands[at].literal) for at in places}  # type: ignore[arg-type]
+            continue
+        literals = pl.Series("v", [operands[at].literal for at in places], dtype=source)
+        check_time()
+        values = (
+            literals.to_frame().select(types.cast(pl.col("v"), source, dtype, node).alias("v"))["v"].to_list()
         )
-    return pl.lit(value, dtype=dtype)
+        for at, value in zip(places, values, strict=True):
+            if value is None:
+                raise query_error(
+                    node,
+                    "TYPE_MISMATCH",
+                    f"{operands[at].literal!r} is compared with {dtype}, but is none",
+                    "Write a value of that type, or CAST.",
+                )
+            converted[at] = value
+    return converted

@@ -22,6 +22,7 @@ from penstock.ingest.segment_log import SegmentLog
 from penstock.logs import CallLog, FileLog, GeneratedLog, KafkaLog, Log, RedisLog
 from penstock.logs.rates import Shape
 from penstock.query.stream import Stream, stream
+from penstock.secret_store import is_reference
 from penstock.sinks import Console, HttpPush, KafkaTopic, Parquet, Postgres, RedisStream, Sink, Sqlite
 from penstock.sinks import JsonLines as JsonLinesSink
 from penstock.sql.dialect import Penstock, tokenize
@@ -48,6 +49,8 @@ _SINKS: Mapping[str, Callable[..., Sink]] = {
     "redis": RedisStream,
     "http_push": HttpPush,
 }
+#: what looks up a secret that is its address
+_TAKE_SECRETS = (RedisLog, Postgres, RedisStream)
 _FORMATS = ("json", "csv", "combined_log", "call_lines")
 #: parameters of the Python API that SQL does not have
 _PYTHON_ONLY = {"self", "clock", "output", "shape", "settings", "headers"}
@@ -157,6 +160,7 @@ def _read_columns(call: Call) -> tuple[dict[str, pl.DataType], dict[str, str]]:
 
 def _options(call: Call, factory: Callable[..., Any], positional: int) -> dict[str, Any]:
     """The options of a call, checked against the signature of the class."""
+    _check_secrets(call, factory)
     signature = inspect.signature(factory).parameters
     known = [name for name in signature if name not in _PYTHON_ONLY][positional:]
     if "shape" in signature:
@@ -173,6 +177,22 @@ def _options(call: Call, factory: Callable[..., Any], positional: int) -> dict[s
         hint = f"It takes {', '.join(takes) or 'options only'}."
         raise _syntax_error(f"{call.name} has {len(call.arguments)} arguments here", hint)
     return dict(call.options)
+
+
+def _check_secrets(call: Call, factory: Callable[..., Any]) -> None:
+    """Raise for a secret where it is not looked up: its name would be taken for a value."""
+    taken = factory in _TAKE_SECRETS
+    others = [
+        *call.arguments[taken:],
+        *(v for name, v in call.options.items() if (taken, name) != (True, "address")),
+    ]
+    if any(map(is_reference, others)):
+        raise UserError(
+            "BAD_ARGUMENT",
+            f"{call.name} takes no secret here",
+            hint="SECRET name stands for the address of postgres or redis, as in postgres(SECRET shop_db, 'sales'). "
+            "http_push and kafka take a token_file or settings.",
+        )
 
 
 def _check_options(call: Call, known: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from sqlglot import exp
 
 from penstock.errors import UserError
+from penstock.secret_store import redact
 
 #: how many characters of a long line are shown on either side of the fault
 _SHOWN = 60
@@ -31,9 +32,10 @@ def syntax_error(text: str, offset: int, primary: str, hint: str) -> UserError:
     first = max(0, column - 1 - _SHOWN)
     shown = whole[first : column - 1 + _SHOWN]
     caret = " " * (column - 1 - first) + "^"
-    return UserError(
-        "BAD_SQL", primary, where=format_position(line, column), detail=f"\n  {shown}\n  {caret}", hint=hint
-    )
+    where, detail = format_position(line, column), f"\n  {shown}\n  {caret}"
+    if redact(whole) != whole:  # whatever part of the line is shown, no password is
+        detail = f"\n  {redact(whole)[: 2 * _SHOWN]}"
+    return UserError("BAD_SQL", redact(primary), where=where, detail=detail, hint=hint)
 
 
 def position_of(node: exp.Expr) -> str | None:

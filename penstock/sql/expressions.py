@@ -15,6 +15,8 @@ from sqlglot import exp
 
 from penstock.errors import UserError
 from penstock.query.check import empty_frame
+from penstock.query.limits import check_expression_size
+from penstock.query.trial import TrialEnded, current_process
 from penstock.sql import scalar_operators as operators
 from penstock.sql import types
 from penstock.sql.aggregates import AGGREGATES
@@ -32,6 +34,8 @@ _NON_DETERMINISTIC = """
     current_user localtimestamp localtime sysdate monotonically_increasing_id input_file_name spark_partition_id
 """
 NON_DETERMINISTIC = frozenset(_NON_DETERMINISTIC.split())
+#: branches of a CASE that are made nested expressions
+MOST_NESTED_BRANCHES = 50
 
 
 class ExpressionCompiler:
@@ -97,9 +101,11 @@ class ExpressionCompiler:
 
     def with_type(self, node: exp.Expr, expr: pl.Expr) -> TypedExpr:
         """An expression with the type that it has over the columns here."""
+        with errors_at(node):  # what comes now takes as long as it is large
+            check_expression_size(len(str(expr)))
         try:
             dtype = self._frame.select(expr.alias("made")).collect_schema()["made"]
-        except pl.exceptions.PolarsError as failure:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as failure:
             raise UserError(
                 "TYPE_MISMATCH",
                 "this does not fit its columns",
@@ -179,7 +185,7 @@ class ExpressionCompiler:
             arguments = [self.compile(node.expression)]
             return build_call(node, node.this.name.lower(), arguments, self.scope.functions)
 
-    def _case(self, node: exp.Case | exp.If) -> pl.Expr:
+    def _case(self, node: exp.Case | exp.If) -> pl.Expr | TypedExpr:
         """CASE with or without a subject, and IF, which is a CASE with one branch."""
         branches = node.args["ifs"] if isinstance(node, exp.Case) else [node]
         otherwise = node.args.get("default") or node.args.get("false")
@@ -188,7 +194,9 @@ class ExpressionCompiler:
             conditions = [exp.EQ(this=node.this.copy(), expression=one.copy()) for one in conditions]
         results = [self.compile(branch.args["true"]) for branch in branches]
         results.append(literal(None) if otherwise is None else self.compile(otherwise))
-        (*thens, result), _ = coerce(node, results)
+        (*thens, result), dtype = coerce(node, results)
+        if len(branches) > MOST_NESTED_BRANCHES:
+            return TypedExpr(_choose_first(list(map(self.condition, conditions)), [*thens, result]), dtype)
         for condition, then in zip(reversed(conditions), reversed(thens), strict=True):
             result = pl.when(self.condition(condition)).then(then).otherwise(result)
         return result
@@ -203,6 +211,13 @@ class ExpressionCompiler:
     def _concat(self, node: exp.DPipe) -> pl.Expr:
         left, right = (self._cast_to(node, part, pl.String()) for part in (node.this, node.expression))
         return left + right
+
+
+def _choose_first(conditions: Sequence[pl.Expr], values: Sequence[pl.Expr]) -> pl.Expr:
+    """The value of the first condition that is true, else the last one. Flat: what Polars takes for nested branches
+    grows with the square of their number. In a struct, a value that is null is not passed over."""
+    boxes = [pl.when(one).then(pl.struct(it=value)) for one, value in zip(conditions, values, strict=False)]
+    return pl.coalesce(*boxes, pl.struct(it=values[-1])).struct.field("it")
 
 
 def split_conjunction(condition: exp.Expr) -> Iterator[exp.Expr]:
@@ -306,6 +321,7 @@ def build_call(
     if name not in own:
         check_function(node, name, own)
         return FUNCTIONS[name].build(arguments)
+    _try_call(node, name, own[name], [argument.expr for argument in arguments])
     try:
         return own[name](*(argument.expr for argument in arguments))
     except UserError:
@@ -317,6 +333,28 @@ def build_call(
             f"the function {name} raised {type(failure).__name__}: {failure}",
             "It is called with Polars expressions and must return one.",
         ) from failure
+
+
+def _try_call(node: exp.Expr, name: str, function: UserFunction, arguments: Sequence[pl.Expr]) -> None:
+    """Call a function of the user's on trial, where a child process is there for that; raises if it does not return."""
+    process = current_process()
+    if process is None:
+        return
+    try:
+        process.call(_call, function, arguments)
+    except TrialEnded as ended:
+        raise query_error(
+            node,
+            "USER_FUNCTION_FAILED",
+            f"the function {name} takes too much {'time' if ended.timed_out else 'memory'}",
+            "It is called with Polars expressions and must return one.",
+        ) from None
+    except Exception:  # it cannot be sent, or whatever the user's code raises, it raises here too
+        return
+
+
+def _call(function: UserFunction, arguments: Sequence[pl.Expr]) -> None:
+    function(*arguments)
 
 
 def non_deterministic(node: exp.Expr, name: str) -> UserError:

@@ -16,6 +16,8 @@ from penstock.sql.errors import query_error
 from penstock.sql.functions import TypedExpr
 from penstock.sql.statements import Scalar
 
+#: values of IN that are compared in a chain
+_FEW_VALUES = 50
 Binary = Callable[[pl.Expr, pl.Expr], pl.Expr]
 ARITHMETIC: dict[type[exp.Expr], Binary] = {
     exp.Add: operator.add,
@@ -124,16 +126,21 @@ def connect(compiler: Compiler, node: exp.Connector) -> TypedExpr:
     """AND and OR, as a balanced tree: thousands of conditions stay shallow."""
     join = operator.and_ if isinstance(node, exp.And) else operator.or_
     parts = [compiler.condition(part) for part in node.flatten(unnest=False)]
+    return TypedExpr(_join_balanced(join, parts), pl.Boolean())
+
+
+def _join_balanced(join: Binary, parts: list[pl.Expr]) -> pl.Expr:
     while len(parts) > 1:
         pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
         parts = [functools.reduce(join, pair) for pair in pairs]
-    return TypedExpr(parts[0], pl.Boolean())
+    return parts[0]
 
 
-def compare(compiler: Compiler, node: exp.Binary) -> pl.Expr:
+def compare(compiler: Compiler, node: exp.Binary) -> pl.Expr | TypedExpr:
     """`=`, `<>`, `<`, `<=`, `>`, `>=`, `<=>` and IS DISTINCT FROM."""
-    (left, right), _ = coerce(node, [compiler.compile(node.this), compiler.compile(node.expression)])
-    return COMPARISONS[type(node)](left, right)
+    (left, right), dtype = coerce(node, [compiler.compile(node.this), compiler.compile(node.expression)])
+    compared = COMPARISONS[type(node)](left, right)
+    return compared if dtype.is_nested() else TypedExpr(compared, pl.Boolean())
 
 
 def is_value(compiler: Compiler, node: exp.Is) -> pl.Expr:
@@ -166,7 +173,9 @@ def is_in(compiler: Compiler, node: exp.In) -> pl.Expr:
     (value, *others), dtype = coerce(node, operands)
     literals = [_literal_of_type(one, dtype) for one in operands[1:] if one.is_literal]
     if len(literals) < len(others) or dtype.is_temporal():
-        return functools.reduce(operator.or_, [value == other for other in others])
+        equal = [value == other for other in others]
+        few = len(equal) <= _FEW_VALUES  # whose expressions stay as they were, for the identity of state
+        return functools.reduce(operator.or_, equal) if few else _join_balanced(operator.or_, equal)
     known = [one for one in literals if one is not None]
     result = value.is_in(pl.lit(known, dtype=pl.List(dtype)))
     return pl.when(result).then(pl.lit(True)) if None in literals else result

@@ -15,6 +15,8 @@ from sqlglot import exp
 from penstock.errors import UserError
 from penstock.origin import here
 from penstock.query import check
+from penstock.query.limits import PlanSizes, check_time
+from penstock.query.purity import expressions_of_sql
 from penstock.query.stream import Stream
 from penstock.sql.aggregates import is_aggregate
 from penstock.sql.errors import check_clauses, errors_at, query_error
@@ -46,7 +48,8 @@ _CLAUSES = (
 def plan_select(select: Select, scope: Scope) -> Stream:
     """The stream of a query's rows, with exactly the columns of its select list."""
     try:
-        return _QueryPlanner(scope, {}).plan(select.tree)
+        with expressions_of_sql(alone=not scope.functions):
+            return _QueryPlanner(scope, {}, PlanSizes()).plan(select.tree)
     except RecursionError:
         raise UserError(
             "QUERY_TOO_DEEP", "the query is nested too deeply", hint="Make several jobs of it."
@@ -56,11 +59,19 @@ def plan_select(select: Select, scope: Scope) -> Stream:
 class _QueryPlanner:
     """Plans a SELECT, a UNION, or one in parentheses; `parts` are the queries that WITH names."""
 
-    def __init__(self, scope: Scope, parts: Mapping[str, Stream]) -> None:
+    def __init__(self, scope: Scope, parts: Mapping[str, Stream], sizes: PlanSizes) -> None:
         self.scope = scope
         self.parts = parts
+        self.sizes = sizes
 
     def plan(self, node: exp.Expr) -> Stream:
+        """The rows of a query; raises PLAN_TOO_LARGE."""
+        planned = self._plan(node)
+        self.sizes.check(planned.node)
+        return planned
+
+    def _plan(self, node: exp.Expr) -> Stream:
+        check_time()
         planner = self._with_parts(node)
         if isinstance(node, exp.Subquery):
             check_clauses(node, ("this", "with_"))
@@ -83,7 +94,9 @@ class _QueryPlanner:
         planner = self
         for part in clause.expressions:
             with errors_at(part):
-                planner = _QueryPlanner(self.scope, {**planner.parts, part.alias: planner.plan(part.this)})
+                planner = _QueryPlanner(
+                    self.scope, {**planner.parts, part.alias: planner.plan(part.this)}, self.sizes
+                )
         return planner
 
     def _union(self, node: exp.Union) -> Stream:

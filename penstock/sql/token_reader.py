@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.duration import microseconds
 from penstock.errors import UserError
+from penstock.secret_store import reference_to
 from penstock.sql.errors import line_and_column, syntax_error
 from penstock.sql.statements import Call, Scalar, parse_number
 
@@ -143,12 +144,16 @@ class TokenReader:
                 if follows is not None and follows.token_type == TokenType.FARROW:
                     option = self.name("the name of an option").lower()
                     self.at += 1
-                    options[option] = self.value()
+                    options[option] = self._argument()
                 elif columns:
                     arguments.append(self._column_definition())
                 else:
-                    arguments.append(self.value())
+                    arguments.append(self._argument())
         return Call(name.lower(), tuple(arguments), options, at)
+
+    def _argument(self) -> Scalar:
+        """Read a value, or `SECRET name`, which stands for one that the statement does not have."""
+        return reference_to(self.name("the name of a secret")) if self.accept("SECRET") else self.value()
 
     def _column_definition(self) -> str:
         """Read up to the next comma, or the end of the call."""

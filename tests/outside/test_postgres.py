@@ -14,9 +14,11 @@ import polars as pl
 import psycopg
 import pytest
 
+from penstock.catalogue.program import Program
 from penstock.errors import ExternalError, UserError
 from penstock.sinks import Postgres
 from penstock.testing import postgres_server
+from penstock.testing.inline import InlineEngine
 
 SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}
 ROWS = pl.DataFrame({"page": ["/a", "/b"], "visits": [3, 1]})
@@ -202,3 +204,29 @@ def test_a_server_that_crashed_keeps_what_it_committed() -> None:
             assert connection.execute("SELECT count(*) FROM answers").fetchone() == (4,)
     finally:
         server.remove()
+
+
+def test_a_job_writes_with_an_address_that_no_file_of_its_state_has(
+    postgres_address: str, query: Query, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"ts": "2026-03-01T12:00:00Z", "page": "/a"}\n')
+    begin = f"""
+        CREATE STREAM clicks FROM files('{tmp_path}/in.jsonl', finished => TRUE)
+            FORMAT json(ts TIMESTAMP, page STRING) EVENT TIME ts;
+        CREATE JOB pages AS SELECT page FROM clicks
+            INTO postgres(SECRET shop_db, '{table}', make_table => TRUE)
+    """
+    state = tmp_path / "state"
+    monkeypatch.setenv("PENSTOCK_SECRET_SHOP_DB", postgres_address)
+    program = Program("test", state, begin=begin)
+    engine = InlineEngine(program, state)
+    try:
+        list(engine.steps())
+        shown = program.execute("SHOW JOBS")[0].to_json()
+    finally:
+        engine.close()
+    assert query(f"SELECT page FROM {table}") == [("/a",)]
+    stored = b"".join(file.read_bytes() for file in state.rglob("*") if file.is_file())
+    assert postgres_address.encode() not in stored
+    assert postgres_address not in str(shown)
+    assert "SECRET shop_db" in str(shown)

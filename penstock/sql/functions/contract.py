@@ -15,6 +15,11 @@ from penstock.decode.values import as_instance
 from penstock.errors import UserError
 from penstock.sql.statements import Scalar
 
+#: characters of a text that a function makes longer than its arguments
+MOST_CHARACTERS = 100_000
+#: arguments of a call
+MOST_ARGUMENTS = 1_000
+
 
 @dataclass(frozen=True)
 class TypedExpr:
@@ -52,6 +57,18 @@ class Arguments:
         """A whole number, as 64 bits."""
         self._check(at, self.dtype(at).is_integer(), "a whole number")
         return self._cast(at, pl.Int64())
+
+    def length(self, at: int) -> pl.Expr:
+        """The length of a text to make, or how often to repeat one, as 64 bits. A literal one is at most
+        `MOST_CHARACTERS`; a row with a longer one ends the job that computes it, with an error."""
+        number, value = self.integer(at), self.items[at].literal
+        if not self.items[at].is_literal:
+            return map_batches("length", _check_length, pl.Int64, number)
+        if isinstance(value, int) and value > MOST_CHARACTERS:
+            raise self.error(
+                at, f"at most {MOST_CHARACTERS:,}", "A text of a result is not longer than that."
+            )
+        return number
 
     def double(self, at: int) -> pl.Expr:
         """A number, as a double."""
@@ -113,7 +130,7 @@ class Arguments:
     def error(self, at: int, wanted: str, hint: str | None = None) -> UserError:
         """The error for an argument that is not what it must be."""
         argument = self.items[at]
-        actual = repr(argument.literal) if argument.is_literal else f"of type {argument.dtype}"
+        actual = shorten(repr(argument.literal)) if argument.is_literal else f"of type {argument.dtype}"
         return UserError(
             "BAD_ARGUMENT",
             f"argument {at + 1} of {self.name} must be {wanted}, but it is {actual}",
@@ -132,6 +149,11 @@ class Arguments:
             if isinstance(dtype, pl.Datetime)
             else self.expr(at).cast(dtype)
         )
+
+
+def shorten(text: str) -> str:
+    """A text, or the start of a long one, for an error."""
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 Builder = Callable[[Arguments], pl.Expr]
@@ -158,6 +180,12 @@ class Function:
                 f"{self.name} takes {f'{self.least} or more' if self.most is None else count} arguments, "
                 f"but {len(arguments)} are given",
                 hint=f"As in {self.example}.",
+            )
+        if len(arguments) > MOST_ARGUMENTS:
+            raise UserError(
+                "BAD_ARGUMENT",
+                f"{self.name} takes at most {MOST_ARGUMENTS:,} arguments, but {len(arguments):,} are given",
+                hint="Call it for some of them at a time.",
             )
         return self.builder(Arguments(self.name, arguments))
 
@@ -217,6 +245,24 @@ def map_batches(
     return pl.map_batches(
         [*inputs, pl.lit(name)], partial(_without_name, function), return_dtype=dtype, is_elementwise=True
     )
+
+
+def _check_length(numbers: pl.Series) -> pl.Series:
+    most = numbers.max()
+    if isinstance(most, int) and most > MOST_CHARACTERS:
+        raise UserError(
+            "TEXT_TOO_LONG",
+            f"a text of {most:,} characters would be made of a row",
+            detail=f"at most {MOST_CHARACTERS:,} characters are made",
+            hint=f"Bound the length in the query, as in least(n, {MOST_CHARACTERS}).",
+        )
+    return numbers
+
+
+def check_repeated(sizes: pl.Series, times: pl.Series) -> pl.Series:
+    """How often each text is repeated, given their sizes; raises TEXT_TOO_LONG for a result that is too long."""
+    _check_length(sizes.cast(pl.Int64) * times.clip(0, MOST_CHARACTERS + 1))
+    return times
 
 
 def _without_name(function: Callable[..., pl.Series], columns: Sequence[pl.Series]) -> pl.Series:

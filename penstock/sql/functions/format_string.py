@@ -7,7 +7,7 @@ import re
 import polars as pl
 
 from penstock.sql.functions.arithmetic import count_steps
-from penstock.sql.functions.contract import Arguments
+from penstock.sql.functions.contract import MOST_CHARACTERS, Arguments
 from penstock.sql.functions.text import TEXT, as_text
 
 #: decimal digits of a double that can be exact
@@ -28,6 +28,11 @@ _PLACEHOLDER = re.compile(
 )
 def _format_string(args: Arguments) -> pl.Expr:
     template, parts, at, end = args.literal_text(0), [pl.lit("")], 1, 0
+    if (
+        sum(int(placeholder["wide"] or 0) for placeholder in _PLACEHOLDER.finditer(template))
+        > MOST_CHARACTERS
+    ):
+        raise args.error(0, f"text with widths of at most {MOST_CHARACTERS:,} characters")
     for placeholder in _PLACEHOLDER.finditer(template):
         parts.append(pl.lit(template[end : placeholder.start()]))
         end = placeholder.end()

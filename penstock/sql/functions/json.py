@@ -11,6 +11,7 @@ from penstock.sql.functions.contract import Arguments, Family, map_batches
 JSON = Family("JSON")
 
 _STEP = re.compile(r"\.(?P<name>[^.\[\]*'\"]+)|\['(?P<quoted>[^'\"\\\]\[*]+)'\]|\[(?P<index>\d+)\]")
+_MOST_STEPS = 100
 _STRINGS = r'"(?:[^"\\]|\\.)*"'
 _INNERMOST = r"\{[^\[\]{}]*\}|\[[^\[\]{}]*\]"
 
@@ -37,6 +38,8 @@ def _path(args: Arguments, at: int) -> str:
         name = step["name"] or step["quoted"]
         steps += f"[{step['index']}]" if name is None else f"['{name}']"
         place = step.end()
+    if steps.count("[") > _MOST_STEPS:
+        raise args.error(at, f"a path of at most {_MOST_STEPS} steps")
     if place != len(text) or not text.startswith("$"):
         raise args.error(at, "a path of $, .name, ['name'] and [0]", hint="Wildcards are not known.")
     return steps

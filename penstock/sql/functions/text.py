@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from penstock.sql.functions.contract import Arguments, Family, to_utc
+from penstock.sql.functions.contract import Arguments, Family, check_repeated, map_batches, to_utc
 
 TEXT = Family("Strings")
 
+#: up to here a literal length needs no check of each row
+_SHORT = 1_000
 #: letters whose title case differs from upper case
 _TITLES = {letter: letter.title() for letter in "ßﬀﬁﬂﬃﬄﬅﬆǆǉǌǳ"}
 _ONE, _ZERO = pl.lit(1, pl.Int64), pl.lit(0, pl.Int64)
@@ -180,7 +182,7 @@ def _rpad(args: Arguments) -> pl.Expr:
 
 def _cut_to_length(args: Arguments) -> tuple[pl.Expr, pl.Expr, str | None]:
     """A text cut to the wanted length, that length, and the character to pad with if it is a single literal one."""
-    wide = args.integer(1).clip(lower_bound=0)
+    wide = args.length(1).clip(lower_bound=0)
     pad = args.items[2].literal if len(args) > 2 else " "
     return (
         slice_text(args.text(0), _ZERO, wide),
@@ -190,8 +192,12 @@ def _cut_to_length(args: Arguments) -> tuple[pl.Expr, pl.Expr, str | None]:
 
 
 def _padding(args: Arguments, text: pl.Expr, wide: pl.Expr) -> pl.Expr:
-    missing = wide - length(text)
-    return slice_text(repeat_text(args.text(2), missing), _ZERO, missing)
+    pad, missing = args.text(2), wide - length(text)
+    times = missing
+    if not _is_short(args, 1):  # the padding is longer than one character, or may be
+        size = length(pad)
+        times = pl.when(size > 0).then((missing + size - 1) // size).otherwise(missing)
+    return slice_text(repeat_text(pad, times), _ZERO, missing)
 
 
 @TEXT.add(
@@ -310,12 +316,21 @@ def _reverse(args: Arguments) -> pl.Expr:
 
 @TEXT.add("repeat", (2, 2), "Repeats a string n times.", "repeat('ab', 3)", "'ababab'")
 def _repeat(args: Arguments) -> pl.Expr:
-    return repeat_text(args.text(0), args.integer(1))
+    text, times = args.text(0), args.length(1)
+    if not _is_short(args, 1):
+        times = map_batches("repeat", check_repeated, pl.Int64, text.str.len_bytes(), times)
+    return repeat_text(text, times)
+
+
+def _is_short(args: Arguments, at: int) -> bool:
+    """Whether a length is a literal so small that no text gets too long by it."""
+    value = args.items[at].literal
+    return args.items[at].is_literal and not (isinstance(value, int) and value > _SHORT)
 
 
 @TEXT.add("space", (1, 1), "n spaces.", "space(2)", "'  '")
 def _space(args: Arguments) -> pl.Expr:
-    return repeat_text(pl.lit(" "), args.integer(0))
+    return repeat_text(pl.lit(" "), args.length(0))
 
 
 def _position(text: pl.Expr, part: pl.Expr) -> pl.Expr:
