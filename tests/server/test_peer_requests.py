@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -89,7 +90,8 @@ def test_a_response_belongs_to_its_request() -> None:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[kit.Site]:
     with kit.site(tmp_path / "state", token="a token of some length", events=30) as site:
-        fixed: Any = type("Alone", (), {"me": Coordinator("there", site.url)})()
+        me = Coordinator("there", site.url)
+        fixed: Any = SimpleNamespace(me=me, manager_of=lambda job: me)
         site.running.service.share_jobs(fixed, PeerRequests(KEY, "there"))
         yield site
 
