@@ -16,11 +16,11 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from penstock.descriptors import MOST_DESCRIPTORS, compute_room
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.admission import Admission, Bounds
 from penstock.ingest.bindings import Claim
 from penstock.ingest.committer import Committer, FrameOutcome
-from penstock.ingest.descriptors import MOST_DESCRIPTORS, compute_room
 from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake, SessionTaken

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.descriptors import raise_descriptor_limit
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.addresses import parse_address, parse_size
 from penstock.ingest.admission import Bounds
 from penstock.ingest.bindings import Bindings
-from penstock.ingest.descriptors import raise_descriptor_limit
 from penstock.ingest.event_log import log_event
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
 from penstock.ingest.http import HttpServer

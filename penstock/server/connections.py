@@ -17,7 +17,6 @@ import errno
 import fcntl
 import ipaddress
 import os
-import resource
 import socket
 import time
 from collections import Counter, OrderedDict
@@ -27,6 +26,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from penstock.descriptors import raise_descriptor_limit
 from penstock.server.limits import Limits
 
 _FIRST_DESCRIPTOR = 1_024
@@ -54,15 +54,6 @@ class Phase(Enum):
 
 
 _WAITING = (Phase.FIRST_REQUEST, Phase.REQUEST)
-
-
-def raise_descriptor_limit() -> int:
-    """Raise the descriptors that this process may have to the most it may ask for; return how many these are."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # a system may refuse "unlimited"
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
 class Connection(socket.socket):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.descriptors import compute_room, raise_descriptor_limit
 from penstock.errors import ExternalError
 from penstock.ingest.admission import Admission, Bounds, Place, name_address
-from penstock.ingest.descriptors import compute_room, raise_descriptor_limit
 
 
 class Visitors:
@@ -113,9 +113,7 @@ def test_a_network_of_ipv6_is_one_address() -> None:
 
 @pytest.mark.process
 def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
-    program = (
-        "from penstock.ingest.descriptors import *; print(raise_descriptor_limit(), raise_descriptor_limit())"
-    )
+    program = "from penstock.descriptors import *; print(raise_descriptor_limit(), raise_descriptor_limit())"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = min(hard, 600) if hard != resource.RLIM_INFINITY else 600
     for soft in (256, wanted):

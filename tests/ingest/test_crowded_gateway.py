@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest.descriptors import raise_descriptor_limit
+from penstock.descriptors import raise_descriptor_limit
 from penstock.ingest.intake import Hello, SessionTaken
 from tests.ingest.processes import Processes, until
 from tests.ingest.test_identity import Piped, arrived
