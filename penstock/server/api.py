@@ -170,18 +170,19 @@ class Service:
         caller = CALLER.get()
         if (caller is None or not caller.role.includes(Role.operate)) and not _are_questions(sql):
             self.check_role(Role.operate)
+        shown = redact(sql)
         try:
             replies = self.host.execute(sql, REQUEST.get(), check=check)
         except PenstockError as error:
             if not check:
-                self.audit(caller, "failed", sql=sql, condition=error.condition)
+                self.audit(caller, "failed", sql=shown, condition=error.condition)
             raise
         if not check and not all(one.question for one in replies):
-            self.audit(caller, "executed", sql=sql)
+            self.audit(caller, "executed", sql=shown)
         if not check:
             log(
                 "executed",
-                sql=redact(sql)[:2_000],
+                sql=shown[:2_000],
                 answers=[one.message[:200] for one in replies if not one.question],
             )
         return schemas.StatementReplies(answers=[schemas.StatementReply(**one.to_json()) for one in replies])

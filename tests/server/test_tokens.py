@@ -156,6 +156,14 @@ def test_a_role_may_do_what_it_is_for_and_no_more(site: kit.Site) -> None:
     assert send(site, "nobody's token here", "GET", "/jobs") == (401, "NOT_AUTHORISED")
 
 
+def test_the_audit_log_has_no_passwords(site: kit.Site) -> None:
+    sql = "CREATE JOB x AS SELECT page FROM clicks INTO postgres('postgresql://me:hunter2@host/shop', 't')"
+    assert send(site, ADMINISTER, "POST", "/sql", json={"sql": sql})[0] != 200
+    (line,) = httpx.get(f"{site.url}/audit?limit=1", headers=bearer(ADMINISTER)).json()
+    assert "me:***@host" in line["facts"]["sql"]
+    assert "hunter2" not in site.running.service.audit_log.file.read_text()
+
+
 def test_the_audit_log_says_who_did_what(site: kit.Site) -> None:
     send(site, OPERATE, "POST", "/sql", json={"sql": "FLUSH JOB pages"})
     send(site, OPERATE, "POST", "/sql", json={"sql": "SHOW JOBS"})
