@@ -279,8 +279,8 @@ class JobEpochs:
         return entry is None or (number is not None and entry.created > max(number, 0))
 
     def deliverable(self, commands: int, rows: Mapping[str, pl.DataFrame]) -> Mapping[str, pl.DataFrame]:
-        """An epoch's rows without those of jobs that were dropped before this engine started: nothing opened their
-        sinks, which may have the rows already."""
+        """An epoch's rows without those of jobs that were dropped before this engine started and whose sinks it could
+        not open."""
         with self._intake.lock:
             then = self._intake.history.after(commands).jobs
             return {

@@ -11,6 +11,7 @@ as no command changes them. Jobs of SQL and Python are created, changed and drop
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +36,7 @@ from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
 from penstock.state.generation import FencedDirectory
 
+_LOG = logging.getLogger(__name__)
 #: starts the log of a stream of this name, unless it has started; raises if it cannot be read
 StartLog = Callable[[str, ScanPlan], None]
 
@@ -204,6 +206,7 @@ class Program:
                 self._open_as_follower(commands, self._history.after(commands).jobs)
             else:
                 self._open_all(commands if self._intake.shared else self.commands)
+                self._open_dropped(commands)
 
     def follow_commands(self, commands: int) -> None:
         """As a follower, before an epoch that executes so many commands: open the sinks of new jobs."""
@@ -256,6 +259,20 @@ class Program:
         tried = [name for name, entry in jobs.items() if has_same_query(then.jobs.get(name), entry)]
         self._intake.sinks.open(catalogue, tried)
         self._intake.open_jobs(jobs.keys() - set(tried))
+
+    def _open_dropped(self, commands: int) -> None:
+        """Open the sinks of jobs that recorded epochs still execute, and later commands have dropped. One that cannot
+        be opened gets no rows of these epochs any more."""
+        history, catalogue = self._history, self.catalogue
+        if not history.folded <= commands < history.count:
+            return
+        then, present = history.after(commands), {entry.created for entry in catalogue.jobs.values()}
+        for name, entry in then.jobs.items():
+            if entry.created not in present:
+                try:
+                    self._intake.sinks.open(then, [name])
+                except Exception as failure:  # the user's own code may raise anything
+                    _LOG.warning("the sinks of %s, which is dropped, cannot be opened: %s", name, failure)
 
 
 def _check_app_names(app: AppPlan | None, now: Catalogue) -> None:

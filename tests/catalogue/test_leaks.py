@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sqlite3
 from collections import Counter
 from pathlib import Path
 
@@ -60,20 +59,3 @@ def test_dropped_jobs_leave_no_descriptor_and_no_object(tmp_path: Path) -> None:
         assert count_descriptors() <= descriptors + 5
         after = count_objects()
         assert {name: after[name] - objects[name] for name in after if after[name] > objects[name] + 5} == {}
-
-
-def test_a_job_dropped_after_a_crash_in_its_last_epoch_is_not_delivered_again(tmp_path: Path) -> None:
-    log, events = growing_log(40)
-    state, target = tmp_path / "state", tmp_path / "out.db"
-    with running(state, of_log(log)) as (program, engine):
-        program.execute(f"CREATE JOB rows AS SELECT user FROM clicks INTO sqlite('{target}', 'rows')")
-        program.execute("CREATE JOB stays AS SELECT user FROM clicks")
-        append_events(log, events)
-        list(engine.steps())
-    newest = max((state / "manifests").glob("*.json"))
-    newest.unlink()  # the crash: the sinks have the epoch, and there is no manifest
-    Program("test", state, streams={"clicks": of_log(log)}).execute("DROP JOB rows")
-    with running(state, of_log(log)) as (_, engine):
-        list(engine.steps())
-    with sqlite3.connect(target) as database:
-        assert database.execute("SELECT count(*) FROM rows").fetchone() == (40,)
