@@ -22,7 +22,6 @@ _PASSING = frozenset(
         errno.ESTALE,
         errno.EAGAIN,
         errno.EBUSY,
-        errno.EMFILE,
         errno.ENFILE,
         errno.ETIMEDOUT,
         errno.ENOTCONN,

@@ -21,7 +21,9 @@ from penstock.errors import ExternalError, UserError
 SECRETS_FILE, SECRET_VARIABLE = "PENSTOCK_SECRETS", "PENSTOCK_SECRET_"
 _REFERENCE = re.compile(r"SECRET ([^\W\d]\w*)")
 #: the password of a URL, or of a list of settings
-_PASSWORD = re.compile(r"(://[^/\s:@'\"]*:)[^@\s'\"]+(?=@)|(\bpassword\s*=\s*)[^\s&'\"]+", re.IGNORECASE)
+_PASSWORD = re.compile(
+    r"(://[^/\s:@'\"]*:)[^/\s]+(?=@)|(\bpassword\s*=\s*)(?:'[^']*'|[^\s&'\"]+)", re.IGNORECASE
+)
 
 
 def reference_to(name: str) -> str:

@@ -131,6 +131,9 @@ def test_passwords_in_addresses_are_not_shown(tmp_path: Path) -> None:
         ("host=db password=tiger7 user=me", "host=db password=*** user=me"),
         ("postgresql://host/db?password=tiger7&a=b", "postgresql://host/db?password=***&a=b"),
         ("SELECT a FROM b", "SELECT a FROM b"),
+        ("postgresql://me:tig@er@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:tig'er7@host/db", "postgresql://me:***@host/db"),
+        ("host=db password='tiger seven' user=me", "host=db password=*** user=me"),
     ],
 )
 def test_passwords_are_redacted(text: str, shown: str) -> None:

@@ -149,11 +149,16 @@ class Coordinators:
         try:
             signed = json.loads(value)
             facts, signature = str(signed["facts"]), str(signed["signature"])
-        except (ValueError, TypeError, KeyError):
+            if not self._key.verifies(signature, "coordinator", self._group, facts):
+                return None
+            found = Coordinator(**json.loads(facts))
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            RecursionError,
+        ):  # whoever writes the store may write anything
             return None
-        if not self._key.verifies(signature, "coordinator", self._group, facts):
-            return None
-        found = Coordinator(**json.loads(facts))
         return found if found.name == name else None
 
     def _sign(self, facts: str) -> str:

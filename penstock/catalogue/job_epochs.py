@@ -8,6 +8,7 @@ decides which commands an epoch executes and which jobs fail in it.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
 
+_LOG = logging.getLogger(__name__)
 _CACHED_PLANS = 8
 #: how often an engine that follows tries an epoch in which jobs fail that did not fail at the leader
 _TRIES = 3
@@ -283,13 +285,16 @@ class JobEpochs:
         not open."""
         with self._intake.lock:
             then = self._intake.history.after(commands).jobs
-            return {
-                name: frame
-                for name, frame in rows.items()
-                if name not in then
-                or self._intake.sinks.is_open(then[name].created)
-                or not self.is_dropped(name, then[name].number)
+            left_out = {
+                name
+                for name in rows.keys() & then.keys()
+                if not self._intake.sinks.is_open(then[name].created)
+                and self.is_dropped(name, then[name].number)
             }
+        for name in left_out:
+            if rows[name].height:
+                _LOG.warning("%d rows of %s, which is dropped, are not delivered", rows[name].height, name)
+        return {name: frame for name, frame in rows.items() if name not in left_out}
 
     def close_unused(self, commands: int) -> None:
         """Close what no epoch needs any more, once one that executes so many commands is committed."""

@@ -197,16 +197,17 @@ class Program:
                 self.replies = self._intake.execute_initial(parse_script(self._initial_text, self._file))
             self._load_results()
 
-    def open(self, state: str, start_log: StartLog, commands: int = 0) -> None:
+    def open(self, state: str, start_log: StartLog, commands: int = 0, waiting: Collection[int] = ()) -> None:
         """Open the sinks before anything runs, for the state of this id. `start_log` starts the logs of streams that
-        are created later. Recorded epochs execute so many `commands`; for an engine that follows, those it executed."""
+        are created later. Recorded epochs execute so many `commands`; for an engine that follows, those it executed.
+        `waiting`: how many commands each recorded epoch executes that is to be repeated."""
         with self._lock:
             self._intake.sinks.start(state, start_log)
             if not self._intake.leads:
                 self._open_as_follower(commands, self._history.after(commands).jobs)
             else:
                 self._open_all(commands if self._intake.shared else self.commands)
-                self._open_dropped(commands)
+                self._open_dropped(waiting)
 
     def follow_commands(self, commands: int) -> None:
         """As a follower, before an epoch that executes so many commands: open the sinks of new jobs."""
@@ -217,12 +218,14 @@ class Program:
             new = self._history.between(self._followed_commands, commands)
             self._open_as_follower(commands, names_in(new))
 
-    def lead(self, commands: int) -> None:
-        """This engine followed and decides from now on; recorded epochs execute so many commands."""
+    def lead(self, commands: int, waiting: Collection[int] = ()) -> None:
+        """This engine followed and decides from now on; recorded epochs execute so many commands, and those that it has
+        not executed each of `waiting`."""
         with self._lock:
             self._intake.leads = True
             self._execute_initial_text()
             self._open_all(commands, _inactive_jobs(self._history, self._followed_commands))
+            self._open_dropped(waiting)
             self._results.keep_only({entry.result_key for entry in self.catalogue.jobs.values()})
 
     def close(self) -> None:
@@ -260,15 +263,18 @@ class Program:
         self._intake.sinks.open(catalogue, tried)
         self._intake.open_jobs(jobs.keys() - set(tried))
 
-    def _open_dropped(self, commands: int) -> None:
+    def _open_dropped(self, waiting: Collection[int]) -> None:
         """Open the sinks of jobs that recorded epochs still execute, and later commands have dropped. One that cannot
         be opened gets no rows of these epochs any more."""
-        history, catalogue = self._history, self.catalogue
-        if not history.folded <= commands < history.count:
-            return
-        then, present = history.after(commands), {entry.created for entry in catalogue.jobs.values()}
-        for name, entry in then.jobs.items():
-            if entry.created not in present:
+        history, known = self._history, {entry.created for entry in self.catalogue.jobs.values()}
+        for commands in sorted(set(waiting)):
+            if not history.folded <= commands < history.count:
+                continue
+            then = history.after(commands)
+            for name, entry in then.jobs.items():
+                if entry.created in known:
+                    continue
+                known.add(entry.created)
                 try:
                     self._intake.sinks.open(then, [name])
                 except Exception as failure:  # the user's own code may raise anything

@@ -61,6 +61,8 @@ _OWN_ENTRIES = [
     "elastic-costs.json",
     "elastic-costs.new",
     "revoked-sessions.json",
+    "revoked-sessions.lock",
+    "running-jobs",
     SHARED,
 ]
 #: what a killed writer leaves beside penstock.json

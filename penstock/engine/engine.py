@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from typing import TypeVar
 
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
@@ -32,7 +33,7 @@ from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.rate_control import new_rate_control
 from penstock.epoch.report import RunSummary
-from penstock.epoch.retries import Interrupted, Outage, Retries
+from penstock.epoch.retries import Interrupted, Outage, Retries, RetryPolicy
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
 from penstock.epoch.task import StateLocation
@@ -49,6 +50,9 @@ from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
 _LOG = logging.getLogger(__name__)
+#: a run that ends when everything is read waits no longer for what is away, in seconds: somebody waits for its end
+_LONGEST_OUTAGE_OF_DRAIN = 60.0
+T = TypeVar("T")
 Watcher = Callable[[EpochReport], None]
 #: receives a phase of the start, in a word or two
 OnPhase = Callable[[str], None]
@@ -85,7 +89,9 @@ class Engine:
         #: when the run is to end, by the monotonic clock
         self._deadline = math.inf
         #: waits for what is away outside; the second one in the thread that promotes
-        self.retries = Retries(self._is_over, self._wait_to_retry)
+        longest = _LONGEST_OUTAGE_OF_DRAIN if self.settings.drain else math.inf
+        policy = RetryPolicy(longest_outage_seconds=longest)
+        self.retries = Retries(self._is_over, self._wait_to_retry, policy=policy)
         self._promotion_retries = Retries(self._stop.is_set, self._stop.wait)
         self._busy = threading.Lock()
         self._ended_epoch = -1
@@ -210,6 +216,8 @@ class Engine:
 
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, on_phase: OnPhase) -> RunSummary:
         """Run on the state directory, which is claimed meanwhile."""
+        if for_seconds is not None:
+            self._deadline = time.monotonic() + for_seconds
         try:
             logs = self.role.start(
                 self.program,
@@ -219,7 +227,8 @@ class Engine:
                 on_phase=on_phase,
                 retries=self.retries,
             )
-        except Interrupted:
+        except Interrupted as interrupted:
+            _end_waiting(interrupted, is_stopped=self._stop.is_set())
             return RunSummary()
         try:
             spark = self._spark
@@ -302,7 +311,7 @@ class Engine:
                 self._start_elasticity(runner)
                 self._run_epochs(runner, admission, run, watch, for_seconds)
             except Interrupted as interrupted:
-                _LOG.warning("stopped while waiting to continue: %s", interrupted.error)
+                _end_waiting(interrupted, is_stopped=self._stop.is_set())
             except BaseException as failure:
                 self._failure = failure
                 raise
@@ -372,30 +381,35 @@ class Engine:
         follower may be promoted."""
         number = end.epoch
 
-        def attempt() -> EpochReport:
-            with self._busy, self._note_failure():
-                try:
-                    self.role.follow(self.program, number, end.commands)
-                    return runner.run(number, start, end)
-                except Exception as failure:  # Spark's own errors may be transient too
-                    if is_transient(explained := explain_failure(failure)):
-                        raise explained from failure
-                    raise
+        def retry(step: str, action: Callable[[], T]) -> T:
+            def attempt() -> T:
+                with self._busy, self._note_failure():
+                    return action()
 
-        report = self.retries.run(f"execute epoch {number}", attempt, self._check_fence)
+            return self.retries.run(step, attempt, self._check_fence)
+
+        def execute() -> EpochReport:
+            try:
+                self.role.follow(self.program, number, end.commands)
+                return runner.run(number, start, end)
+            except Exception as failure:  # Spark's own errors may be transient too
+                if is_transient(explained := explain_failure(failure)):
+                    raise explained from failure
+                raise
+
+        report = retry(f"execute epoch {number}", execute)
         with self._busy, self._note_failure():
             admission.observe(report.units, report.seconds, report.pending)
             if end.commands > start.commands and self.role.logs is not None:
                 self.role.logs.stop_unused(self.program.catalogue, self.plan)
             run.add(report)
             self.meter.add(report)
-            self.retries.run("log the recovery", lambda: self.role.count_recovered(report))
-            if number % 10 == 9:
-                kept = self.settings.manifests_kept
-                self.retries.run("remove old state", lambda: runner.remove_old_state(kept), self._check_fence)
             if watch is not None:
                 watch(report)
             self._ended_epoch = number
+        retry("log the recovery", lambda: self.role.count_recovered(report))
+        if number % 10 == 9:
+            retry("remove old state", lambda: runner.remove_old_state(self.settings.manifests_kept))
 
     @contextlib.contextmanager
     def _note_failure(self) -> Iterator[None]:
@@ -423,3 +437,10 @@ def _job_memory(settings: Settings, location: StateLocation) -> JobMemory | None
     if settings.job_memory_bytes == 0 or location.job_marks is None:
         return None
     return JobMemory(settings.job_memory_bytes, location.job_marks)
+
+
+def _end_waiting(interrupted: Interrupted, *, is_stopped: bool) -> None:
+    """End a run that waits for something: as usual if it was stopped, with the error if its time is up."""
+    if not is_stopped:
+        raise explain_failure(interrupted.error) from interrupted.error
+    _LOG.warning("stopped while waiting to continue: %s", interrupted.error)

@@ -144,7 +144,11 @@ class EngineRole:
                 # reports a wrong path before Spark starts
                 waiting.run("open the logs", lambda: logs.start(program.epochs.plan(applied)), check)
             waiting.run(
-                "open the sinks", lambda: program.open(self.state.facts.id, logs.start_one, applied), check
+                "open the sinks",
+                lambda: program.open(
+                    self.state.facts.id, logs.start_one, applied, self._commands_of_waiting_epochs()
+                ),
+                check,
             )
         except Interrupted as interrupted:
             self.close(program)
@@ -215,6 +219,12 @@ class EngineRole:
         end = self.state.records.read_end(self.state.manifests.latest().epoch)
         return 0 if end is None else end.commands
 
+    def _commands_of_waiting_epochs(self) -> list[int]:
+        """How many commands each epoch executes that is recorded and has no durable manifest."""
+        first = self.state.manifests.latest().epoch + 1
+        records = map(self.state.records.read, range(first, self.state.records.newest_epoch() + 1))
+        return [record.commands for record in records if record is not None]
+
     def recorded_end(self, epoch: int) -> Offset | None:
         """The end of an epoch if it is recorded and may be executed here.
 
@@ -252,10 +262,11 @@ class EngineRole:
         called with every epoch."""
         if self._is_recovery_reported:
             return
-        self.recovery.count(report)
-        self._is_recovery_reported = self.recovery.is_over or not self.recovery.has_epochs
+        if not self.recovery.is_over:  # else only the line is missing, which could not be written before
+            self.recovery.count(report)
         if self.recovery.has_epochs and self.recovery.is_over:
             self.recovery.append_to_log(self.state)
+        self._is_recovery_reported = self.recovery.is_over or not self.recovery.has_epochs
 
     def promote(
         self,
@@ -276,7 +287,7 @@ class EngineRole:
             retries.run("deliver the rows held back", self.delivery.release, check)
         if self.logs is not None:
             self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
-        program.lead(self.state.records.last_commands())
+        program.lead(self.state.records.last_commands(), self._commands_of_waiting_epochs())
 
     def _leader_log_memory(self) -> Mapping[str, Any]:
         """What the logs of the former leader remember; nothing if its directory is lost with it."""

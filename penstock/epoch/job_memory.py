@@ -16,7 +16,6 @@ while code holds the interpreter's lock. Then the same job must be found twice.
 from __future__ import annotations
 
 import contextlib
-import functools
 import mmap
 import os
 import shutil
@@ -28,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.errors import PenstockError, UserError
 
@@ -75,7 +75,8 @@ class JobWatch:
         self._looked_at: int | None = None
         self._wake = threading.Event()
         os.makedirs(memory.marks, mode=0o700, exist_ok=True)
-        with open(Path(memory.marks) / _process_name(os.getpid()), "w+b") as file:
+        self.file = Path(memory.marks) / _process_name(os.getpid())
+        with open(self.file, "w+b") as file:
             file.write(_MARK.pack(0, 0))
             file.flush()
             self._mark = mmap.mmap(file.fileno(), _MARK.size)
@@ -114,6 +115,8 @@ class JobWatch:
             if job is None:
                 if now - last_seen > _LINGER_SECONDS:
                     self._wake.clear()
+                    if self._job is not None:  # it started meanwhile, and saw that nobody sleeps
+                        self._wake.set()
             else:
                 last_seen = now
                 grown = size - self._before
@@ -124,10 +127,15 @@ class JobWatch:
             time.sleep(_LOOK_SECONDS)
 
 
-@functools.lru_cache(maxsize=1)
+_watches: dict[JobMemory, JobWatch] = {}
+
+
 def job_watch(memory: JobMemory) -> JobWatch:
-    """The watch of this worker."""
-    return JobWatch(memory)
+    """The watch of this worker, whose mark an engine that starts removes."""
+    watch = _watches.get(memory)
+    if watch is None or not watch.file.exists():
+        watch = _watches[memory] = JobWatch(memory)
+    return watch
 
 
 def own_bytes() -> int:
@@ -159,6 +167,8 @@ class WorkerDeaths:
         self._memory = memory
         self._epoch = -1
         self._deaths: Counter[int] = Counter()
+        #: the marks of processes that lived when a Spark job failed: Spark ends those of cancelled tasks later
+        self._cancelled: set[str] = set()
         if memory is not None:
             shutil.rmtree(memory.marks, ignore_errors=True)
 
@@ -170,28 +180,42 @@ class WorkerDeaths:
         if epoch != self._epoch:
             self._epoch, self._deaths = epoch, Counter()
         errors: dict[int, PenstockError] = {}
-        found = list(_read_dead(Path(self._memory.marks)))
-        for job, exceeding_bytes in found:
-            self._deaths[job] += 1
-            if exceeding_bytes:
-                errors[job] = _memory_error(exceeding_bytes)
-            elif self._deaths[job] >= _DEATHS:
-                errors.setdefault(job, _death_error())
-        return errors if found else None
+        dead, living = _read_marks(Path(self._memory.marks))
+        blamed = [mark for mark in dead if mark.exceeding_bytes or mark.name not in self._cancelled]
+        self._cancelled = living
+        for mark in blamed:
+            if mark.exceeding_bytes:
+                errors[mark.job] = _memory_error(mark.exceeding_bytes)
+        self._deaths.update({mark.job for mark in blamed})
+        for job in {mark.job for mark in blamed} - errors.keys():
+            if self._deaths[job] >= _DEATHS:
+                errors[job] = _death_error()
+        return errors if blamed else None
 
 
-def _read_dead(marks: Path) -> Iterator[tuple[int, int]]:
-    """The jobs in whose code processes died, each once per process, with the bytes that they took beyond their bound. A
-    process of another host is taken to be alive unless it has marked that."""
-    host = socket.gethostname()
+class _Mark(NamedTuple):
+    """What a dead process has left: the job in whose code it died, and the bytes that this took beyond its bound."""
+
+    name: str
+    job: int
+    exceeding_bytes: int
+
+
+def _read_marks(marks: Path) -> tuple[list[_Mark], set[str]]:
+    """The marks of processes that died in a job's code, which are removed, and the names of those that live in one. A
+    process of another host is taken to be alive unless it has marked that its job exceeded its bound."""
+    host, dead, living = socket.gethostname(), [], set()
     for path in sorted(marks.glob("*")):
-        job, exceeded = _MARK.unpack(path.read_bytes().ljust(_MARK.size, b"\0")[: _MARK.size])
+        job, exceeding = _MARK.unpack(path.read_bytes().ljust(_MARK.size, b"\0")[: _MARK.size])
         name, _, started = path.name.rpartition("-")
         name, _, pid = name.rpartition("-")
-        if exceeded or (name == host and _started_at(int(pid)) != started):
+        if exceeding or (name == host and _started_at(int(pid)) != started):
             path.unlink(missing_ok=True)
             if job:
-                yield job, exceeded
+                dead.append(_Mark(path.name, job, exceeding))
+        elif job:
+            living.add(path.name)
+    return dead, living
 
 
 def _memory_error(taken: int) -> PenstockError:

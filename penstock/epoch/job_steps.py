@@ -44,13 +44,12 @@ class JobRows:
 
 
 def _drop_too_large(rows: pl.DataFrame, most_bytes: int, failures: JobFailures) -> pl.DataFrame:
-    size = rows.estimated_size()
-    if not most_bytes or size <= most_bytes:
+    if not most_bytes or rows.estimated_size() <= most_bytes:
         return rows
-    row_bytes, too_large = size / rows.height, []
-    for job, count in rows.group_by(JOB).len().iter_rows():
-        if count * row_bytes > most_bytes:
-            failures.add(job, _too_large_error(int(count * row_bytes), most_bytes))
+    too_large = []
+    for (job,), part in rows.partition_by(JOB, as_dict=True).items():
+        if (size := part.rechunk().estimated_size()) > most_bytes:
+            failures.add(int(job), _too_large_error(int(size), most_bytes))
             too_large.append(job)
     return rows.filter(~pl.col(JOB).is_in(too_large))
 

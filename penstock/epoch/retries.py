@@ -9,6 +9,7 @@ On failure: `Interrupted` when the engine is to stop while something is away.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -30,6 +31,8 @@ class RetryPolicy:
     longest_seconds: float = 10.0
     factor: float = 2.0
     log_seconds: float = 300.0
+    #: an outage that lasts longer is an error; by default none is
+    longest_outage_seconds: float = math.inf
 
     def pause_seconds(self, failures: int, draw: float) -> float:
         """The pause after so many failures in a row; `draw` from 0 to 1 spreads engines that fail together."""
@@ -110,6 +113,8 @@ class Retries:
             outage = replace(outage, logged_at=now)
         self.outage = outage
         self.count += 1
+        if now - outage.since >= self.policy.longest_outage_seconds:
+            raise failure
         if not self.is_stopped():
             self.wait(self.policy.pause_seconds(outage.failures, self.draw()))
         if self.is_stopped():

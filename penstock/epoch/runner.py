@@ -203,7 +203,7 @@ class EpochRunner:
         arguments, and continues with the step that failed."""
         started = time.perf_counter()
         reached("planned", epoch)
-        if epoch != self.manifest.epoch + 1:
+        if epoch != self.manifest.epoch + 1 and epoch != self._current.epoch:
             raise InternalError(
                 "STATE_GAP",
                 f"the next epoch is {epoch}, but the state ends with {self.manifest.epoch}",
@@ -222,13 +222,14 @@ class EpochRunner:
         repeated_rows = current.repeated_rows
         reached("delivered", epoch)
         self._commit(execution)
-        self._current = _CurrentEpoch()
-        if not self._delivery.held_epochs:  # their rows have sinks that are open
+        if not self._delivery.held_epochs and self._state.records.read(epoch + 1) is None:
+            # neither rows that are held back nor a recorded epoch need the sinks of dropped jobs
             self._program.epochs.close_unused(execution.record.commands)
         reached("committed", epoch)
         self._pause_expensive_jobs(execution, time.perf_counter() - started)
         seconds = time.perf_counter() - started
         migration = self._migrations.finish_epoch(seconds, execution.watermark)
+        self._current = _CurrentEpoch()
         return execution.report(repeated_rows, self.checkpoints, migration, seconds)
 
     def _execute(self, epoch: int, start: Offset, end: Offset) -> Execution:
@@ -390,7 +391,8 @@ class EpochRunner:
         if skipping:
             before = drop_stale_rankings(self.manifest, execution.plan.identities)
             manifest = keep_last_results(before, manifest, skipping)
-        self._unused_runs = self.checkpoints.commit(manifest)
+        if self.manifest.epoch < execution.epoch:
+            self._unused_runs = self.checkpoints.commit(manifest)
         if skipping and execution.epoch == self._recovery.last_epoch:
             self.checkpoints.checkpoint()
         self._drop_cached(self._unused_runs)

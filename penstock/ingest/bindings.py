@@ -121,7 +121,8 @@ class Bindings:
     def forget(self, before: float, used: Container[tuple[str, str]]) -> None:
         """Remove the bindings that were not used since an instant (seconds since 1970), and are not now."""
         for path in self._directory.glob("*/producers/*.json"):
-            with contextlib.suppress(FileNotFoundError):
+            # one that is damaged cannot be used, and ends nothing
+            with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
                 stream = path.parent.parent.name
                 if path.stat().st_mtime < before and (stream, _read(path).producer) not in used:
                     path.unlink()

@@ -79,6 +79,9 @@ class TrialProcess:
             except (OSError, EOFError, TimeoutError) as failure:
                 self._end()
                 raise TrialEnded(isinstance(failure, TimeoutError)) from failure
+            except BaseException:  # its answer would be taken for that of the next trial
+                self._end()
+                raise
         succeeded, value = cloudpickle.loads(answer)
         if not succeeded:
             raise value
@@ -113,8 +116,9 @@ class TrialProcess:
         deadline = time.monotonic() + seconds
 
         def wait() -> None:
-            ready, _, _ = select.select([answers], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            poll = select.poll()  # `select` takes no descriptors above 1,023
+            poll.register(answers, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise TimeoutError
 
         found, body = read_message(answers, wait)

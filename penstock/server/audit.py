@@ -81,7 +81,7 @@ class Audit:
             for number in range(FILES):
                 path = self.file.with_name(f"{self.file.name}.{number}") if number else self.file
                 try:
-                    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+                    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
                 except OSError:
                     break
                 for line in reversed(lines):

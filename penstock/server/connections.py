@@ -279,7 +279,7 @@ class HttpProtocol(H11Protocol):
     def _note_phase(self) -> None:
         if self._connection is not None:
             phase = {h11.IDLE: Phase.REQUEST, h11.SEND_BODY: Phase.BODY}.get(self.conn.their_state)
-            is_stalled = self.flow.write_paused
+            is_stalled = self.flow.write_paused or self.transport.is_closing()
             self._connections.enter(
                 self._connection, Phase.STALLED if is_stalled else phase or Phase.RESPONSE
             )

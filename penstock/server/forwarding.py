@@ -29,7 +29,7 @@ from penstock.catalogue.master_placement import subject_of
 from penstock.server.middleware import SIGNED, target_of
 from penstock.server.peer_requests import SIGNATURE, PeerRequests, SignedRequest
 from penstock.server.structured_log import log
-from penstock.server.tokens import CALLER
+from penstock.server.tokens import ANYONE, CALLER, Role
 from penstock.sql.parse import parse
 
 #: the idempotency key of the request
@@ -155,6 +155,7 @@ class Forwarding:
             body,
             manager.name,
             None if caller is None else caller.name,
+            Role.operate if caller is None or caller.name == ANYONE else caller.role,
         )
         request.headers.update(httpx.Headers(list(signed.items())))
         try:

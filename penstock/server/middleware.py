@@ -186,9 +186,8 @@ class Gate:
         except UserError as error:
             raise Refusal(error) from error
         if (signed := self._verify_peer(scope)) is not None:
-            # its coordinator has checked the role of the user
             name = signed.envelope.user or signed.envelope.sender
-            CALLER.set(Caller(name, Role.administer, client_of(scope)))
+            self._admit(scope, Caller(name, Role(signed.envelope.role), client_of(scope)))
         elif self._tokens is None or scope["path"] not in _OPEN:
             self._check_caller(scope)
         length = headers.get(b"content-length", "0")
@@ -222,6 +221,10 @@ class Gate:
                 hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
             )
             raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+        self._admit(scope, caller)
+
+    def _admit(self, scope: Scope, caller: Caller) -> None:
+        CALLER.set(caller)
         method = scope.get("method", "GET")
         try:
             check_role(caller, needed_role(method, scope["path"]))

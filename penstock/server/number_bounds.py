@@ -25,6 +25,7 @@ _PROFILE: Mapping[str, Bounds] = {
     "at_seconds": (0.0, 1e5),
     "for_seconds": (0.0, 1e5),
 }
+_COMPACT: Mapping[str, Bounds] = {"compact_bytes": (0, 1 << 30), "compact_seconds": (1.0, 86_400.0)}
 _GENERATED: Mapping[str, Bounds] = {
     "partitions": (1, 64),
     "seed": (0, (1 << 31) - 1),
@@ -53,6 +54,8 @@ BOUNDS: Mapping[str, Mapping[str, Bounds]] = {
     "files": {"gz_settle_seconds": (0.0, 3_600.0)},
     "redis": {"most_entries": (0, 1_000_000_000)},
     "console": {"most_rows": (0, 1_000)},
+    "jsonl": _COMPACT,
+    "parquet": _COMPACT,
     "http_push": {"patience_seconds": (0.0, 3_600.0), "answer_seconds": (0.1, 300.0)},
 }
 

@@ -39,6 +39,7 @@ class Envelope:
     sender: str
     receiver: str
     user: str | None
+    role: str
     sent_at: float
     nonce: str
     body_digest: str
@@ -61,11 +62,18 @@ class PeerRequests:
         self._seen: dict[str, float] = {}
 
     def sign_request(
-        self, method: str, target: bytes, headers: Headers, body: bytes, receiver: str, user: str | None
+        self,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        receiver: str,
+        user: str | None,
+        role: str,
     ) -> dict[bytes, bytes]:
         """Return the headers that make a request one of this coordinator."""
         digest = hashlib.sha256(body).hexdigest()
-        envelope = Envelope(self._me, receiver, user, self._clock(), secrets.token_hex(16), digest)
+        envelope = Envelope(self._me, receiver, user, role, self._clock(), secrets.token_hex(16), digest)
         forwarded = json.dumps(asdict(envelope)).encode()
         signature = self._key.sign("request", *_parts(forwarded, method, target, dict(headers)))
         return {FORWARDED: forwarded, SIGNATURE: signature.encode()}
@@ -83,7 +91,8 @@ class PeerRequests:
         now = self._clock()
         if abs(now - envelope.sent_at) > _VALID_SECONDS:
             raise not_verified(f"it was sent {now - envelope.sent_at:.0f} s ago by this machine's clock")
-        self._seen = {nonce: at for nonce, at in self._seen.items() if abs(now - at) <= _VALID_SECONDS}
+        while self._seen and abs(now - next(iter(self._seen.values()))) > _VALID_SECONDS:  # nearly in order
+            del self._seen[next(iter(self._seen))]
         if envelope.nonce in self._seen:
             raise not_verified("it was received before")
         self._seen[envelope.nonce] = envelope.sent_at

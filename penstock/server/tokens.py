@@ -27,6 +27,7 @@ from penstock.token_file import check_token, read_private_file
 #: how often the file is looked at, in seconds
 _LOOK_SECONDS = 1.0
 _NAME = re.compile(r"[A-Za-z0-9_][\w.@-]{0,63}", re.ASCII)
+_MESSAGES = re.compile(r"/jobs/[^/]+/messages")
 #: the name of a token that has none
 UNNAMED = "token"
 
@@ -135,19 +136,22 @@ def read_tokens(file: Path) -> list[Token]:
         text = lines[0][0] if lines else ""
         return [Token(UNNAMED, Role.administer, digest(check_token(text, file)))]
     tokens: dict[str, Token] = {}
+    texts: set[str] = set()
     for number, words in enumerate(lines, 1):
         if (
             len(words) != 3
             or not _NAME.fullmatch(words[0])
             or words[1] not in list(Role)
             or words[0] in tokens
+            or words[2] in texts
         ):
             raise UserError(
                 "BAD_TOKEN_FILE",
                 f"token {number} in {file} is no name, role and token",
-                detail="a name stands for one token",
+                detail="A name stands for one token, and a token for one name.",
                 hint=f"As in: alice operate TOKEN. Roles are {', '.join(Role)}.",
             )
+        texts.add(words[2])
         tokens[words[0]] = Token(words[0], Role(words[1]), digest(check_token(words[2], file)))
     return list(tokens.values())
 
@@ -159,9 +163,10 @@ def digest(text: str) -> bytes:
 
 def needed_role(method: str, path: str) -> Role:
     """The role that a request needs. That of statements is up to what they say: see `Service.execute`."""
+    path = path.rstrip("\n")  # a route matches before it too
     if path in ("/audit", "/sessions") or (method == "PUT" and path.endswith("/code")):
         return Role.administer
-    if method in ("GET", "HEAD") or path == "/sql" or path.endswith("/messages") or path.startswith("/ui/"):
+    if method in ("GET", "HEAD") or path == "/sql" or _MESSAGES.fullmatch(path) or path.startswith("/ui/"):
         return Role.read
     return Role.operate
 

@@ -61,7 +61,10 @@ _LIMITS: Mapping[str, str] = {
 _COPY_BYTES = 4_000_000
 _COPY_TIMEOUT = "60s"
 #: what the server says when it will refuse the next connection too
-_LASTING = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist")
+_LASTING = (
+    *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist"),
+    *("certificate", "does not support SSL", "invalid ", "connection is bad"),
+)
 #: the advisory lock for creating ledger and tables: CREATE ... IF NOT EXISTS alone may collide with itself
 _CREATE_LOCK = 0x70656E73
 

@@ -80,6 +80,8 @@ def build_sinks(calls: Sequence[Call]) -> tuple[Sink, ...]:
     for call in calls:
         with _errors_at(call):
             factory = _SINKS[_check_name(call.name, _SINKS, "sink")]
+            if factory is Console and call.arguments:
+                raise _syntax_error("console takes options only", "")
             sinks.append(factory(*call.arguments, **_options(call, factory, len(call.arguments))))
     return tuple(sinks)
 

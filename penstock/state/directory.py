@@ -55,7 +55,12 @@ from penstock.state.upgrade import upgrade
 
 #: what may lie in a directory before it is a state directory: a unit accepts commands before its first engine is up
 _FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "code", "service.json"}
-_FIRST |= {"revoked-sessions.json", "audit.jsonl", *(f"audit.jsonl.{number}" for number in range(1, 4))}
+_FIRST |= {
+    "revoked-sessions.json",
+    "revoked-sessions.lock",
+    "audit.jsonl",
+    *(f"audit.jsonl.{number}" for number in range(1, 4)),
+}
 #: below the directory that a unit was started on: what its engines share
 SHARED = "ha"
 #: in there: the state directories of followers

@@ -8,6 +8,7 @@ On failure: `FileNotFoundError` where the `staging` directory is gone (see `gene
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable
@@ -50,9 +51,15 @@ def sync_files(paths: Iterable[Path]) -> None:
     with ThreadPoolExecutor(min(_PARALLEL, len(paths))) as threads:
         for _ in threads.map(_sync_file, paths):
             pass
-        for _ in threads.map(sync_directory, folders):
+        for _ in threads.map(_sync_readable, folders):
             pass
     _synced_names.update(path.parent for path in paths)
+
+
+def _sync_readable(directory: Path) -> None:
+    """Make the names in a directory durable, unless we may not read it: then we did not create them."""
+    with contextlib.suppress(PermissionError):
+        sync_directory(directory)
 
 
 def _sync_file(path: Path) -> None:
@@ -146,7 +153,7 @@ def make_private(directory: Path, *, durable: bool = True) -> None:
         _synced_names.discard(one)
     if durable and directory not in _synced_names:
         for one in missing or [directory]:
-            sync_directory(one.parent)
+            _sync_readable(one.parent)
         _synced_names.update(missing or [directory])
 
 

@@ -101,6 +101,18 @@ def test_a_job_that_emits_too_much_is_left_out_and_the_others_continue(sql: str,
     assert {name: rows for name, rows in emitted.items() if name != "bad"} == alone
 
 
+def test_of_jobs_with_the_same_columns_the_one_whose_rows_are_large_fails(tmp_path: Path) -> None:
+    events = [one | {"page": "/" + "x" * 20_000 if one["user"] == "u5" else "/"} for one in kit.events(120)]
+    sql = (
+        "CREATE JOB large AS SELECT page FROM clicks WHERE user = 'u5'; "
+        "CREATE JOB small AS SELECT page FROM clicks WHERE user <> 'u5'"
+    )
+    with kit.running(tmp_path / "s", kit.clicks(events), sql, job_result_bytes=50_000) as (jobs, engine):
+        emitted = kit.emitted_rows(list(engine.steps()))
+        assert (life(jobs, "large"), life(jobs, "small")) == ("failed", "running")
+    assert len(emitted["small"]) == sum(one["user"] != "u5" for one in events)
+
+
 def test_a_job_that_failed_runs_again_once_it_is_altered(tmp_path: Path) -> None:
     events = kit.events(120)
     sql = f"CREATE JOB bad AS {FAILING['column']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -155,6 +156,34 @@ def test_a_living_worker_is_not_blamed_and_reports_the_growth_of_its_jobs(tmp_pa
         assert deaths.blame(0) is None
         worker.communicate("\n", timeout=60)
     assert deaths.blame(0) is None, "it died in no job's code"
+
+
+@pytest.mark.process
+def test_workers_of_cancelled_tasks_are_not_blamed_when_they_end_later(tmp_path: Path) -> None:
+    """Spark ends them seconds after the failure of another task."""
+    memory = JobMemory(1 << 40, str(tmp_path / "marks"))
+    deaths = WorkerDeaths(memory)
+    code = (
+        "import sys; from penstock.epoch.job_memory import JobMemory, job_watch\n"
+        "with job_watch(JobMemory(1 << 40, sys.argv[1])).watch(7): print('in', flush=True); input()"
+    )
+    with contextlib.ExitStack() as running:
+        for _ in range(2):
+            worker = running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", code, memory.marks],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            )
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "in\n"
+            running.callback(worker.kill)
+        assert deaths.blame(3) is None, "they live"
+    assert deaths.blame(3) is None
+    assert list(Path(memory.marks).iterdir()) == []
 
 
 def test_jobs_share_half_of_the_hosts_memory() -> None:

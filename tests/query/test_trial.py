@@ -68,3 +68,13 @@ def test_a_function_that_ends_its_process_ends_the_trial_alone(process: TrialPro
 def test_what_cannot_be_pickled_is_not_sent(process: TrialProcess) -> None:
     with pytest.raises(NotSendable):
         process.call(threading.Lock().acquire)
+
+
+def test_a_trial_that_is_interrupted_leaves_no_answer_to_the_next(
+    process: TrialProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.query.trial.select.poll", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            process.call(str.upper, "former")
+    assert process.call(str.upper, "next") == "NEXT"

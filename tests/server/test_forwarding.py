@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from penstock.server.statement_guard import StatementGuard
 from penstock.server.tokens import Tokens
 from tests.catalogue.kit import of_log
 from tests.server import kit
+from tests.server.test_tokens import bearer, write_file
 
 TOKEN = "a token of some length"
 KEY = SharedKey(b"the secret of a state directory")
@@ -69,7 +71,10 @@ def _by(response: httpx.Response) -> str:
 
 
 def test_each_page_about_a_job_is_answered_by_its_manager(state: Path) -> None:
-    with kit.site(state, events=30) as site, other(site, state) as (service, there):
+    with (
+        kit.site(state, token=TOKEN, events=30) as site,
+        other(site, state, token=TOKEN) as (service, there),
+    ):
         here = site.running.service
         away, me = Coordinator("there", there), Coordinator("here", site.url)
         _share_jobs(here, "here", away)
@@ -203,3 +208,33 @@ def test_a_request_that_is_sent_again_is_executed_once(state: Path) -> None:
         assert site.http.post("/jobs/pages/resume", headers={"idempotency-key": "x y"}).is_error
         assert site.get("/coordinators") == []
         assert site.get("/jobs/pages")["coordinator"] is None
+
+
+def test_a_forwarded_request_has_the_role_of_its_user(state: Path, tmp_path: Path) -> None:
+    reader, operator = "r" * 20, "o" * 20
+    tokens = f"rosa read {reader}\notto operate {operator}\n"
+    with (
+        kit.site(state, token=write_file(tmp_path / "tokens", tokens), events=30) as site,
+        other(site, state, token="another token of some length") as (service, there),
+    ):
+        for one, name in ((site.running.service, "here"), (service, "there")):
+            _share_jobs(one, name, Coordinator("there", there))
+
+        def send(token: str, method: str, path: str, **options: Any) -> tuple[int, str | None]:
+            response = httpx.request(method, site.url + path, headers=bearer(token), timeout=60, **options)
+            return response.status_code, response.headers.get("penstock-coordinator")
+
+        pause = {"json": {"sql": "PAUSE JOB pages"}}
+        assert send(reader, "POST", "/sql", json={"sql": "SHOW JOBS"})[0] == 200
+        assert send(reader, "POST", "/sql", **pause) == (403, "there")
+        assert send(reader, "DELETE", "/jobs/messages")[0] == 403
+        assert send(operator, "POST", "/sql", **pause) == (200, "there")
+        assert send(operator, "PUT", "/jobs/b/code", content="import penstock as ps")[0] == 403
+        assert [line["role"] for line in audit_lines(state)] == ["read", "read", "operate", "operate"]
+
+
+def audit_lines(state: Path) -> list[Any]:
+    lines = [
+        json.loads(line) for file in state.glob("audit*.jsonl") for line in file.read_text().splitlines()
+    ]
+    return sorted(lines, key=lambda line: line["at"])

@@ -31,7 +31,7 @@ class Clock:
 
 def _signed(clock: Clock, receiver: str = "there", key: SharedKey = KEY) -> dict[bytes, bytes]:
     sender = PeerRequests(key, "here", clock)
-    signed = sender.sign_request("POST", b"/sql?check=true", HEADERS, BODY, receiver, "ada")
+    signed = sender.sign_request("POST", b"/sql?check=true", HEADERS, BODY, receiver, "ada", "operate")
     return {**dict(HEADERS), **signed}
 
 
@@ -97,8 +97,8 @@ def site(tmp_path: Path) -> Iterator[kit.Site]:
 
 
 def test_the_gate_accepts_the_signed_body_alone(site: kit.Site) -> None:
-    def send(body: bytes, **changed: str) -> httpx.Response:
-        signed = PeerRequests(KEY, "here").sign_request("POST", b"/sql", HEADERS, BODY, "there", None)
+    def send(body: bytes, role: str = "operate", **changed: str) -> httpx.Response:
+        signed = PeerRequests(KEY, "here").sign_request("POST", b"/sql", HEADERS, BODY, "there", None, role)
         headers = {name.decode(): value.decode() for name, value in {**dict(HEADERS), **signed}.items()}
         return httpx.post(f"{site.url}/sql", headers=headers | changed, content=body)
 

@@ -74,6 +74,7 @@ def send(site: kit.Site, token: str, method: str, path: str, **options: object) 
         f"{READ}\n{OPERATE}",
         f"../x read {READ}",
         f"rosa read {READ} more",
+        f"rosa read {READ}\notto operate {READ}",
     ],
 )
 def test_a_file_that_is_no_list_of_tokens_is_refused(tmp_path: Path, text: str) -> None:
@@ -189,6 +190,29 @@ def test_the_audit_log_says_who_did_what(site: kit.Site) -> None:
     assert READ not in file.read_text()
 
 
+def test_the_audit_log_has_every_line_whatever_is_in_it(site: kit.Site) -> None:
+    send(site, OPERATE, "POST", "/sql", json={"sql": "FLUSH JOB pages /* \u2028 \u0085 */"})
+    send(site, READ, "POST", "/jobs/%E2%80%A81%E2%80%A8/pause")
+    lines = httpx.get(f"{site.url}/audit?limit=2", headers=bearer(ADMINISTER)).json()
+    assert [line["did"] for line in lines] == ["refused", "executed"]
+
+
+def test_a_path_that_ends_otherwise_needs_the_same_role(site: kit.Site) -> None:
+    for method, path in (("GET", "/audit%0A"), ("DELETE", "/sessions%0A"), ("DELETE", "/jobs/messages")):
+        assert send(site, READ, method, path) == (403, "ROLE_NEEDED"), path
+
+
+def test_sessions_that_several_coordinators_revoke_stay_revoked(file: Path, tmp_path: Path) -> None:
+    one, two = (Sessions(Tokens.of_file(file), tmp_path / "revoked.json") for _ in range(2))
+    token = Tokens.of_file(file).named("otto")
+    assert token is not None
+    sessions = [one.issue(token) for _ in range(2)]
+    one.revoke(sessions[0])
+    two.revoke(sessions[1])
+    for service in (one, two, Sessions(Tokens.of_file(file), tmp_path / "revoked.json")):
+        assert [service.find(session) for session in sessions] == [None, None]
+
+
 def test_a_service_without_tokens_names_the_address(tmp_path: Path) -> None:
     with kit.site(tmp_path / "state") as site:
         site.sql("PAUSE JOB pages")
@@ -226,7 +250,7 @@ def test_a_unit_may_write_both_files_before_its_first_engine_has_made_the_state(
         audit.record(None, "executed", sql=f"statement {number}")
     audit.close()
     Sessions(Tokens.of_file(file), state / "revoked-sessions.json").revoke_all()
-    assert len(list(state.iterdir())) == FILES + 1
+    assert len(list(state.iterdir())) == FILES + 2
     assert StateDirectory(state).read_facts() is None, "a new directory"
 
 

@@ -99,6 +99,11 @@ def test_into_builds_sinks(tmp_path: Path) -> None:
     assert [type(sink) for sink in built] == [JsonLines, Parquet, Sqlite, Console, Console]
 
 
+def test_the_console_takes_options_only() -> None:
+    with pytest.raises(UserError, match="options only"):
+        sinks_of("console('x')")
+
+
 @pytest.mark.parametrize(
     ("text", "condition", "column", "hint"),
     [
