@@ -105,6 +105,8 @@ class Admission:
         self._start_log = start_log
         self._clock = clock
         self.clocks = StreamClocks(wall, clock)
+        #: whether the clocks continue those of the epoch records
+        self._has_clocks = False
         self._limit = settings.emission_limit
         self._pending: dict[str, PendingEmissions] = {}
         #: streams of which the last epoch read less, because there was something to emit
@@ -174,11 +176,15 @@ class Admission:
         repeated = self._recorded_end(epoch)
         if repeated is not None:
             self._reduced = set()
+            self._has_clocks = False
             return repeated
         interval = max(self._settings.min_interval_seconds, self.throttle_seconds)
         if not decides or self._clock() - self._last_at < interval:
             return start
         admitted_at, commands = self.clocks.read_wall(), self._program.commands
+        if not self._has_clocks:
+            self.clocks.resume(start.clocks, admitted_at)
+            self._has_clocks = True
         streams: dict[str, _StreamSpans] = {}
         emitting_seconds = 0.0
         for name, scan in self._program.epochs.plan(commands).scans.items():

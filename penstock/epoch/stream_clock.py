@@ -62,6 +62,12 @@ class StreamClocks:
         self._offset = offset
         return int(now * 1e6)
 
+    def resume(self, times: Mapping[str, int], wall: int) -> None:
+        """Continue with the streams' own times that the last epoch record has. One that the wall clock has passed says
+        nothing any more."""
+        self._times = {name: at for name, at in times.items() if at > wall}
+        self.behind_seconds = {name: (at - wall) / 1e6 for name, at in self._times.items()}
+
     def find_time(
         self,
         stream: StreamDefinition,

@@ -11,14 +11,16 @@ Invariants:
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from penstock.errors import ExternalError
 from penstock.logs import archive as gz
 from penstock.logs.file_copies import KNOWN_FILES, Copies
 from penstock.logs.file_matching import Away, assign_archive, is_copy_of_archive, is_copy_of_text, new_id
-from penstock.logs.textfile import open_file
+from penstock.logs.textfile import open_file, stat_beside
 
 #: a path and its status
 Found = tuple[str, os.stat_result]
@@ -63,7 +65,10 @@ class ArchivePartitions:
             key = key_of(status)
             if not self.finished and not self._copies.is_settled(key):
                 waiting.add(path)
-            elif not self._copies.has(key) and (archive := self._inspect_archive(path, key)) is not None:
+            elif (
+                not self._copies.has(key)
+                and (archive := self._inspect_archive(path, key, is_beside=only_adopted)) is not None
+            ):
                 settled.append((path, key, archive))
         # first those that former offsets fit, and of damaged copies the whole one
         settled.sort(
@@ -106,10 +111,18 @@ class ArchivePartitions:
                 return None
         return new_id(archive.own_id, {*away.ids, *locations, *self._archive_ids.values()})
 
-    def _inspect_archive(self, path: str, key: tuple[int, ...]) -> gz.Archive | None:
-        """What is in an archive; None if it is gone, or replaced in between: the next refresh sees it."""
+    def _inspect_archive(
+        self, path: str, key: tuple[int, ...], *, is_beside: bool = False
+    ) -> gz.Archive | None:
+        """What is in an archive; None if it is gone, or replaced in between: the next refresh sees it. One that is only
+        `beside` the logs and cannot be read is none of them."""
         if key not in self._archives:
-            fd = open_file(path)
+            try:
+                fd = open_file(path)
+            except ExternalError:
+                if is_beside:
+                    return None
+                raise
             if fd is None:
                 return None
             try:
@@ -125,6 +138,13 @@ class ArchivePartitions:
         for key in excess:
             self._archives.pop(key)
             self._archive_ids.pop(key, None)
+
+
+def archives_beside(vanished: Iterable[Location]) -> list[Found]:
+    """The archives in the directories of vanished files, whether or not a glob matches them."""
+    directories = sorted({glob.escape(os.path.dirname(location.path) or ".") for location in vanished})
+    paths = [path for directory in directories for path in glob.glob(os.path.join(directory, "*.gz"))]
+    return [(path, status) for path in sorted(paths) if (status := stat_beside(path))]
 
 
 def key_of(status: os.stat_result) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ class Copies:
         self._copies: set[_Key] = set()
         #: since when a file that may still be written is as it is
         self._unchanged: dict[_Key, float] = {}
+        self._listed: set[_Key] = set()
 
     def has(self, key: _Key) -> bool:
         """Whether a file was found to be a copy."""
@@ -31,12 +32,14 @@ class Copies:
         """Whether a file has been as it is for long enough: by its own time, or since it was seen first, so that a
         wrong clock, here or where the file is, does not hold it back."""
         now = time.monotonic()
+        self._listed.add(key)
         since = self._unchanged.setdefault(key, now)
         return max(time.time() - key[3] / 1e9, now - since) >= self._settle_seconds
 
-    def forget_unchanged(self) -> None:
-        """No file waits any more."""
-        self._unchanged.clear()
+    def forget_unlisted(self) -> None:
+        """Forget the files of which nobody has asked since the last time: they are gone, or have changed."""
+        self._unchanged = {key: since for key, since in self._unchanged.items() if key in self._listed}
+        self._listed.clear()
 
     def leave_out(self, key: _Key, path: str, original: str) -> None:
         """Leave a file out for good, as it is, and say so."""

@@ -90,9 +90,11 @@ class Identity:
         return gz.sample(fd, self.length) == (self.prefix_crc, self.edge_crc)
 
     def is_related_to(self, path: str) -> bool:
-        """Whether a name may be one that a rotation gives to the file: it starts with the name, less its ending."""
+        """Whether a name may be one that a rotation gives to the file: it starts with the name, less its ending, and no
+        letter or digit follows that."""
         former, name = (os.path.basename(one).removesuffix(".gz") for one in (self.path, path))
-        return name.startswith(os.path.splitext(former)[0])
+        stem = os.path.splitext(former)[0]
+        return name.startswith(stem) and not name[len(stem) :][:1].isalnum()
 
 
 def is_beginning(fd: int, length: int, other_fd: int) -> bool:

@@ -24,14 +24,17 @@ _LOG = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Away:
     """The partitions that no file has: how far each was read, and the identities of what was read and of what was seen
-    of it; their ids by the checksum of the first line."""
+    of it; their ids by the checksum of the first line, and by their label."""
 
     offsets: Mapping[str, int]
     identities: Mapping[str, Identity]
     seen: Mapping[str, TextFile]
     ids: Collection[str]
     by_line: Mapping[str, list[str]]
+    by_label: Mapping[str, list[str]]
     may_be_behind: bool
+    #: paths of files that were found to be copies of others, and wait
+    copies: Collection[str] = ()
 
     @staticmethod
     def of(
@@ -41,12 +44,15 @@ class Away:
         held: Collection[str | None],
         *,
         may_be_behind: bool,
+        copies: Collection[str] = (),
     ) -> Away:
         ids = {*offsets, *identities, *seen}
         by_line: dict[str, list[str]] = {}
+        by_label: dict[str, list[str]] = {}
         for id in sorted(ids.difference(one for one in held if one)):
             by_line.setdefault(line_of(id), []).append(id)
-        return Away(offsets, identities, seen, ids, by_line, may_be_behind)
+            by_label.setdefault(label_of(id), []).append(id)
+        return Away(offsets, identities, seen, ids, by_line, by_label, may_be_behind, copies)
 
     def known(self, id: str) -> list[Identity]:
         """What is known of the content of a partition."""
@@ -58,9 +64,11 @@ class Away:
 
 def assign_texts(texts: Iterable[TextFile], away: Away) -> None:
     """Give each file that continues a partition that partition's id; the best fits first."""
+    taken: set[str] = set()
+    moved = [text for text in texts if text.label and not _is_where_it_was(text, away, taken)]
     pairs = []
-    for text in texts:
-        candidates = away.by_line.get(line_of(text.label), []) if text.label else []
+    for text in moved:
+        candidates = [id for id in away.by_line.get(line_of(str(text.label)), []) if id not in taken]
         if not candidates or (fd := open_file(text.path)) is None:
             continue
         try:
@@ -70,18 +78,50 @@ def assign_texts(texts: Iterable[TextFile], away: Away) -> None:
                     pairs.append((_rank(text.path, text.label, id, identity), text, id, identity))
         finally:
             os.close(fd)
-    taken: set[str] = set()
     for _, text, id, identity in sorted(pairs, key=lambda pair: pair[0]):
         if text.id is None and id not in taken:
             text.id = id
             taken.add(id)
-            if identity.length < (away.seen[id].latest if id in away.seen else 0):
-                _LOG.warning(
-                    "%s was replaced by a file that has what was read of it, up to offset %d, but not the lines after "
-                    "that: they are lost",
-                    text.path,
-                    identity.length,
-                )
+            _warn_of_doubts(text, identity, away.seen.get(id))
+
+
+def _is_where_it_was(text: TextFile, away: Away, taken: set[str]) -> bool:
+    """Give a file its partition if its inode, first line and path are the same and it has all that is known of it. So a
+    start compares each file once, although all have the same first line."""
+    fits = []
+    for id in away.by_label.get(str(text.label), []):
+        if id not in taken and (known := away.known(id)) and known[0].path == text.path:
+            fits.append((-known[0].length, id, known[0]))
+    if not fits or (fd := open_file(text.path)) is None:
+        return False
+    try:
+        for _, id, identity in sorted(fits, key=lambda fit: fit[:2]):
+            if identity.matches_text(fd):
+                text.id = id
+                taken.add(id)
+                return True
+        return False
+    finally:
+        os.close(fd)
+
+
+def _warn_of_doubts(text: TextFile, identity: Identity, seen: TextFile | None) -> None:
+    """Say what may be wrong where a file continues a partition."""
+    if identity.length < (seen.latest if seen is not None else 0):
+        _LOG.warning(
+            "%s was replaced by a file that has what was read of it, up to offset %d, but not the lines after "
+            "that: they are lost",
+            text.path,
+            identity.length,
+        )
+    if not identity.is_related_to(text.path):
+        _LOG.warning(
+            "%s starts with all that was read of %s, up to offset %d, and continues it: these lines are not read "
+            "again. If it is a log of its own, give it a first line of its own",
+            text.path,
+            identity.path,
+            identity.length,
+        )
 
 
 def _find_match(fd: int, text: TextFile, id: str, away: Away) -> Identity | None:
@@ -97,11 +137,29 @@ def _find_match(fd: int, text: TextFile, id: str, away: Away) -> Identity | None
     for number, identity in enumerate(known):
         if number and identity.is_weak:  # more was seen of it, which the file does not have
             break
-        if (has_label or not identity.is_weak or identity.is_related_to(text.path)) and identity.matches_text(
-            fd
-        ):
+        fits = has_label or not identity.is_weak or identity.is_related_to(text.path)
+        if fits and not _is_new(text, id, identity, away) and identity.matches_text(fd):
             return identity
     return None
+
+
+def _is_new(text: TextFile, id: str, identity: Identity, away: Away) -> bool:
+    """Whether a file is one of its own although it may have the content of a partition: it has another name and inode,
+    and no line beyond what was read. So it is not lost if the next file of a writer has the same lines. An inode that
+    was away and has changed since was used again."""
+    seen = away.seen.get(id)
+    if seen is None:
+        has_inode = parse_inode(id) == text.inode[1]
+    else:
+        has_inode = (seen.inode, seen.mtime_ns) == (text.inode, text.mtime_ns)
+    was_read = away.offsets.get(id, identity.length) >= identity.length == text.latest
+    return (
+        was_read
+        and not away.may_be_behind
+        and text.path not in away.copies
+        and not has_inode
+        and not identity.is_related_to(text.path)
+    )
 
 
 def _rank(path: str, label: str | None, id: str, identity: Identity) -> tuple[object, ...]:

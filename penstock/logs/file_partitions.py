@@ -7,7 +7,8 @@ Invariants:
 - A partition exists once the first line of its file is whole.
 - A file keeps its partition while it has grown only. Any other is compared with the partitions whose files are away
   (`file_matching`): one that has what was read of a partition continues it, under any name and inode; else it is new.
-- A file that a rename or a copy took out of the glob, into the same directory, is found there and followed.
+- A file that a rename or a copy took out of the glob, into the same directory, is found there and followed. A file that
+  no glob matches and that continues none is not read, whatever its inode is.
 - A file that has no more than the beginning of another is its copy: it waits while it may still be written, and is left
   out with a warning once it is not. If the other is truncated or removed, the copy continues it.
 - What was unread when its file vanished is reported as an error once, then forgotten.
@@ -24,18 +25,20 @@ import os
 from collections.abc import Iterable, Mapping
 
 from penstock.errors import ExternalError
-from penstock.logs.file_archives import ArchivePartitions, Found, Location, key_of
+from penstock.logs.file_archives import ArchivePartitions, Found, Location, archives_beside, key_of
 from penstock.logs.file_copies import KNOWN_FILES, Copies
 from penstock.logs.file_identity import Identity
 from penstock.logs.file_matching import Away, assign_texts, find_original, new_id
 from penstock.logs.textfile import (
     Inode,
     TextFile,
+    edge_crc,
     find_path,
     index_inodes,
     inspect_file,
     open_file,
     parse_inode,
+    stat_beside,
     stat_regular_file,
     unreadable_error,
 )
@@ -68,6 +71,7 @@ class FilePartitions:
         self._searched_ids: set[str] = set()
         self._strangers: set[tuple[int, ...]] = set()
         self._retained: Mapping[str, int] = {}
+        self._forgettable: set[str] = set()
         #: what was read of each partition, those that are forgotten first
         self.identities: dict[str, Identity] = {}
         self._recognised: Mapping[str, str] = {}
@@ -109,6 +113,12 @@ class FilePartitions:
 
     def identify(self, offsets: Mapping[str, int]) -> Mapping[str, str]:
         """The identities to keep with these offsets, and the last ones of partitions that they no longer name."""
+        deleted = self._forgettable.difference(offsets)
+        for id in deleted:
+            self._gone.pop(id, None)
+            self.homes.pop(id, None)
+        self._searched_ids -= deleted
+        self._forgettable = set()
         forgotten = [id for id in self.identities if id not in offsets][-REMEMBERED:]
         identities = {id: self.identities[id] for id in forgotten}
         for id, offset in offsets.items():
@@ -137,6 +147,8 @@ class FilePartitions:
             status = os.fstat(fd)
             if text is None or (status.st_dev, status.st_ino) != text.inode:
                 return None  # renamed this moment: it is known by its inode until the next epoch
+            if status.st_size < text.size or edge_crc(fd, text.latest) != text.edge_crc:
+                return None  # replaced this moment: these are not the bytes that were listed
             return Identity.of_text(text.path, fd, offset)
         finally:
             os.close(fd)
@@ -150,12 +162,8 @@ class FilePartitions:
         if self.finished:
             return set()
         away = offsets.keys() - self._locations.keys() - self._missing.keys()
-        found = {id for id in away if self._retained.get(id) == offsets[id]}
-        for id in found:
-            self._gone.pop(id, None)
-            self.homes.pop(id, None)
-        self._searched_ids -= found
-        return found
+        self._forgettable = {id for id in away if self._retained.get(id) == offsets[id]}
+        return set(self._forgettable)
 
     # -- what is there ---------------------------------------------------------------------------
 
@@ -171,11 +179,15 @@ class FilePartitions:
                 archives.append((path, status))
             else:
                 self._inspect(path, status, seen)
-        self._follow_renamed(seen)
+        rewritten = self._follow_renamed(seen)
         new = [text for text in seen.values() if text.label and text.id is None]
         if new:
             held = (text.id for text in seen.values())
             assign_texts(new, self._away(offsets, held, behind=may_be_behind))
+        for text in rewritten:
+            if text.id is None:
+                self._leave_out(text, seen)
+        new = [text for text in new if text.inode in seen]
         self._find_renamed(seen, offsets)
         waiting = self._add_new_texts(new, seen, offsets, can_be_copies=not (self.finished or may_be_behind))
         locations = {t.id: Location(t.id, t.path, t.latest, self.finished) for t in seen.values() if t.id}
@@ -185,7 +197,7 @@ class FilePartitions:
         if lost:
             self._search_beside(lost, seen, locations, offsets)
             waiting |= self._archives.add(
-                _archives_beside(lost),
+                archives_beside(lost),
                 locations,
                 offsets,
                 lambda held: self._away(offsets, held),
@@ -196,12 +208,10 @@ class FilePartitions:
         self._missing = {id: location for id, location in known.items() if id not in locations}
         self.homes.update((location.id, location.path) for location in locations.values())
         self.waiting = frozenset(waiting)
-        if not waiting:
-            self._copies.forget_unchanged()
+        self._copies.forget_unlisted()
         if may_be_behind:
             _check_truncated(seen.values(), offsets)
-        if not waiting:
-            self._report_lost(suspects, {} if may_be_behind else offsets)
+        self._report_lost(suspects, {} if may_be_behind else offsets)
         return sorted(locations.values(), key=lambda location: location.path)
 
     def _inspect(self, path: str, status: os.stat_result, seen: dict[Inode, TextFile]) -> None:
@@ -226,8 +236,10 @@ class FilePartitions:
             self._gone[known.id] = known
         seen[inode] = self._texts[inode] = text
 
-    def _follow_renamed(self, seen: dict[Inode, TextFile]) -> None:
-        """Find the known files that no longer match: under their path, or renamed in their directory."""
+    def _follow_renamed(self, seen: dict[Inode, TextFile]) -> list[TextFile]:
+        """Find the known files that no longer match: under their path, or renamed in their directory. Returns those
+        with other content than before: their inodes may have been used again."""
+        rewritten = []
         for text in [text for inode, text in self._texts.items() if inode not in seen]:
             status = stat_regular_file(text.path) if text.id else None
             if text.id and (status is None or (status.st_dev, status.st_ino) != text.inode):
@@ -235,10 +247,21 @@ class FilePartitions:
                 status, text.path = (stat_regular_file(path), path) if path else (None, text.path)
             if status is not None and (status.st_dev, status.st_ino) == text.inode:
                 self._inspect(text.path, status, seen)
+                if text.inode in seen and seen[text.inode].id is None:
+                    rewritten.append(seen[text.inode])
             if text.inode not in seen:
                 del self._texts[text.inode]
                 if text.id:
                     self._gone[text.id] = text
+        return rewritten
+
+    def _leave_out(self, text: TextFile, seen: dict[Inode, TextFile]) -> None:
+        """Forget a file outside the glob that continues no partition."""
+        if len(self._strangers) > KNOWN_FILES:
+            self._strangers.clear()
+        self._strangers.add((*text.inode, text.size, text.mtime_ns))
+        seen.pop(text.inode, None)
+        self._texts.pop(text.inode, None)
 
     def _find_renamed(self, seen: dict[Inode, TextFile], offsets: Mapping[str, int]) -> None:
         """Find, once, the files of an earlier run that were renamed out of the glob while no engine ran."""
@@ -265,17 +288,15 @@ class FilePartitions:
         assign_texts(found.values(), self._away(offsets, {text.id for text in seen.values() if text.id}))
         for inode, text in found.items():
             if text.id is None:
-                if len(self._strangers) > KNOWN_FILES:
-                    self._strangers.clear()
-                self._strangers.add((*inode, text.size, text.mtime_ns))
-                seen.pop(inode, None)
-                self._texts.pop(inode, None)
+                self._leave_out(text, seen)
             else:
                 seen[inode] = self._texts[inode] = text
 
     def _away(self, offsets: Mapping[str, int], held: Iterable[str | None], behind: bool = False) -> Away:
         """What is known of the partitions that no file of this refresh has."""
-        return Away.of(offsets, self.identities, self._gone, set(held), may_be_behind=behind)
+        return Away.of(
+            offsets, self.identities, self._gone, set(held), may_be_behind=behind, copies=self.waiting
+        )
 
     def _add_new_texts(
         self,
@@ -316,7 +337,7 @@ class FilePartitions:
         found: dict[Inode, TextFile] = {}
         for directory in sorted({os.path.dirname(location.path) for location in lost}):
             for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*"))):
-                status = None if path.endswith(".gz") else stat_regular_file(path)
+                status = None if path.endswith(".gz") else stat_beside(path)
                 if (
                     status is None
                     or (status.st_dev, status.st_ino) in seen
@@ -333,8 +354,11 @@ class FilePartitions:
                 locations[text.id] = Location(text.id, text.path, text.latest, self.finished)
 
     def _report_lost(self, suspects: Mapping[str, Location], offsets: Mapping[str, int]) -> None:
-        """Raise for files that were missing already last time and had not been read; forget them."""
+        """Raise for files that were missing already last time and had not been read; forget them. One that a file which
+        waits may continue is not lost yet."""
         for id in suspects.keys() & self._missing.keys():
+            if self._may_be_waiting(self._missing[id].path):
+                continue
             lost = self._missing.pop(id)
             if id in offsets and offsets[id] < lost.latest:
                 raise ExternalError(
@@ -351,18 +375,18 @@ class FilePartitions:
                     lost.latest,
                 )
 
+    def _may_be_waiting(self, path: str) -> bool:
+        """Whether a file that waits is in the directory of a lost one, or has a name like its."""
+        name = Identity(path, 0, 0, 0)
+        return any(
+            os.path.dirname(one) == os.path.dirname(path) or name.is_related_to(one) for one in self.waiting
+        )
+
     def _is_truncated(self, id: str) -> bool:
         """Whether the file of a partition is still there, with other content."""
         gone = self._gone.get(id)
         now = None if gone is None else self._texts.get(gone.inode)
         return gone is not None and now is not None and now.path == gone.path
-
-
-def _archives_beside(vanished: Iterable[Location]) -> list[Found]:
-    """The archives in the directories of vanished files, whether or not a glob matches them."""
-    directories = sorted({glob.escape(os.path.dirname(location.path) or ".") for location in vanished})
-    paths = [path for directory in directories for path in glob.glob(os.path.join(directory, "*.gz"))]
-    return [(path, status) for path in sorted(paths) if (status := stat_regular_file(path))]
 
 
 def _check_truncated(texts: Iterable[TextFile], offsets: Mapping[str, int]) -> None:

@@ -228,6 +228,14 @@ def stat_regular_file(path: str) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
+def stat_beside(path: str) -> os.stat_result | None:
+    """The status of a file that is only beside the logs; None if it cannot be found out: it is not one of them."""
+    try:
+        return stat_regular_file(path)
+    except ExternalError:
+        return None
+
+
 def unreadable_error(path: str, why: object) -> ExternalError:
     """The error for a path that matches but cannot be read."""
     reason = why.strerror if isinstance(why, OSError) and why.strerror else str(why)

@@ -139,3 +139,26 @@ def test_a_clock_that_is_set_back_while_an_engine_runs_is_noticed(tmp_path: Path
     list(engine.steps())
     engine.close()
     assert len(stream.rows) == 100
+
+
+def test_a_restart_continues_with_the_time_of_the_stream(tmp_path: Path) -> None:
+    """Even where so little is read that it shows no time."""
+    stream = Stream(tmp_path, -30, *(line(second) for second in range(50)))
+    stream.run()
+    for number in range(3):
+        stream.log.add("p", line(100 + number))
+        engine = stream.run()
+        assert engine.admission.clocks.behind_seconds
+        assert stream.clocks[-1]
+    assert len(stream.rows) == 53
+
+
+def test_a_restart_after_the_clock_was_set_does_not_go_back_to_the_time_of_the_stream(tmp_path: Path) -> None:
+    stream = Stream(tmp_path, -30, *(line(second) for second in range(50)))
+    stream.run()
+    stream.wall.turn(40 * DAY)
+    stream.log.add("p", line(9 * DAY))
+    engine = stream.run()
+    assert not engine.admission.clocks.behind_seconds
+    assert stream.clocks[-1] == {}
+    assert len(stream.rows) == 51
