@@ -230,6 +230,7 @@ class EngineStatus:
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> EngineStatus:
+        body = dict(body)
         parts = {
             "recovery": RecoveryStatus.from_json(body["recovery"]) if "recovery" in body else None,
             "measured": PeriodStatus.from_json(body) if "sub_queries" in body else None,

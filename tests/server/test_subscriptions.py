@@ -182,8 +182,8 @@ def test_a_ring_drops_results_that_are_too_old_or_too_large() -> None:
 def wide_site(state: Path, limits: Limits) -> Iterator[kit.Site]:
     """Serve a job whose results are too large for the network buffers to hold many of them."""
     log = kit.PushedLog()
-    width = 200_000
-    sql = f"CREATE JOB seen AS SELECT page, REPEAT('x', {width}) AS wide FROM clicks"
+    wide = "REPEAT('x', 100000)"  # no text may be longer
+    sql = f"CREATE JOB seen AS SELECT page, {wide} AS wide, {wide} AS wider FROM clicks"
     jobs = Program("test", state, streams={"clicks": jobs_kit.of_log(log)}, begin=sql)
     with kit.serving(jobs, state, by_itself=False, limits=limits) as running:
         running.steps()

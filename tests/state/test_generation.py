@@ -129,8 +129,9 @@ def test_removed_records_and_manifests_are_not_written_again(tmp_path: Path) -> 
 def test_a_second_manifest_of_one_generation_is_a_defect(tmp_path: Path) -> None:
     directory = claim(tmp_path / "state")
     directory.manifests.commit(Manifest(epoch=0))
+    directory.manifests.commit(Manifest(epoch=0))  # a repetition after a failure, with the same content
     with pytest.raises(InternalError) as refused:
-        directory.manifests.commit(Manifest(epoch=0))
+        directory.manifests.commit(Manifest(epoch=0, counters={"events": 1}))
     assert refused.value.condition == "EPOCH_COMMITTED_TWICE"
 
 
