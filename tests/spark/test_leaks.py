@@ -32,6 +32,13 @@ def test_no_broadcast_outlives_its_plan_or_its_engine(spark: SparkSession, tmp_p
     thread = threading.Thread(target=engine.run)
     thread.start()
     try:
+        deadline = time.monotonic() + 60
+        while (
+            "stays" not in program.catalogue.jobs
+        ):  # the engine executes the text that the program starts with
+            assert thread.is_alive()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         for number in range(8):
             program.execute(f"CREATE JOB j{number} AS SELECT row FROM rows WHERE row > {number}")
             with lines.open("a") as file:
