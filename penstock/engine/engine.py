@@ -256,9 +256,8 @@ class Engine:
                     warm_up(spark.sparkContext, self.settings.master)
                 with self._busy:
                     if self.role.is_leader:
-                        logs.start(
-                            self.plan, again=True
-                        )  # the clock of a live log starts when the engine is ready
+                        # the clock of a live log starts when the engine is ready
+                        logs.start(self.plan, again=True)
                 on_phase("running")
                 self._ready.set()
 

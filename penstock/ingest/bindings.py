@@ -9,7 +9,7 @@ secret, or a token that has a name, binds it. A claim with sessions (an agent's)
 or where its spool lies elsewhere than the one that was seen up to a moment ago: then it is a copy. Programs that send
 by HTTP have no sessions.
 
-Deciding (`check_claim`) is pure. A binding is read anew for every claim, so to remove its file is to release the name.
+Deciding (`check_claim`) is pure. A binding is read again for every claim, so to remove its file is to release the name.
 On failure: `UserError` PRODUCER_BOUND, PRODUCER_COPIED.
 """
 

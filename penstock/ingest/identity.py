@@ -118,7 +118,7 @@ class Identity:
         write_whole(self._path, json.dumps(asdict(self._facts)).encode())
 
     def take_session(self, offered: str) -> None:
-        """Take the session that a gateway offers, before it is told so."""
+        """Take the session that a gateway offers, before the gateway knows."""
         sessions = (*self.sessions, offered)[-MOST_SESSIONS:]
         self._sessions.write(replace(self._sessions.held, sessions=sessions))
 

@@ -156,7 +156,7 @@ class Listener:
         guest.start_deadline(self._hello_seconds)
 
     async def _connect(self, accepted: socket.socket, guest: Guest) -> None:
-        """Shake hands, if by TLS, and start the protocol, which tells the guest when it is closed."""
+        """Shake hands, if by TLS, and start the protocol, which reports to the guest when it is closed."""
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._make_protocol(guest),

@@ -4,7 +4,7 @@ Receives what a sender presents; returns the name of its token, "" for the share
 
     web1 7d5f0c...        a line of the file of named tokens; # starts a comment
 
-The file is read anew when it has changed, so tokens are added and revoked while the gateway runs. A file that can no
+The file is read again when it has changed, so tokens are added and revoked while the gateway runs. A file that can no
 longer be read, or that others can read, lets nobody in.
 """
 

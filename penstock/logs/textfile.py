@@ -173,7 +173,7 @@ def parse_inode(id: str) -> int | None:
 
 
 def label_of(id: str) -> str:
-    """The label in an id, without the number that tells partitions of one label apart."""
+    """The label in an id, without the number that distinguishes partitions of one label."""
     return "-".join(id.split("-")[: 3 if id.startswith("gz-") else 2])
 
 

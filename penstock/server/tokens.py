@@ -99,7 +99,7 @@ class Tokens:
         self._look()
         kind, _, text = (header or "").partition(" ")
         given, found = digest(text.strip()), None
-        for token in self._by_name.values():  # all of them, so that the time tells nothing
+        for token in self._by_name.values():  # all of them, so that the time reveals nothing
             if hmac.compare_digest(token.digest, given):
                 found = token
         return found if kind.lower() == "bearer" else None

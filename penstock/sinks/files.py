@@ -85,9 +85,8 @@ class EpochFiles(Sink):
         target = self.directory / f"epoch-{epoch:012d}{self.suffix}"
         if target.exists():
             with _translate_errors(self.directory):
-                sync_directory(
-                    self.directory
-                )  # the attempt that put it there may have failed just before this
+                # the attempt that put it there may have failed just before this
+                sync_directory(self.directory)
             return False
         if rows.is_empty():
             return True

@@ -159,7 +159,7 @@ def _defaults(settings: Settings) -> dict[str, str]:
             "spark.driver.extraJavaOptions": _QUICK_JAVA,
         }
     if settings.master.startswith("local[") or settings.master == "local":
-        chosen["spark.authenticate"] = "true"  # with a secret that Spark makes and tells nobody
+        chosen["spark.authenticate"] = "true"  # with a secret that Spark makes and keeps to itself
     if not settings.master.startswith("local"):
         chosen |= _on_executors(settings) | initial_settings(settings)
     return chosen

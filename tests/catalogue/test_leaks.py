@@ -55,7 +55,6 @@ def test_dropped_jobs_leave_no_descriptor_and_no_object(tmp_path: Path) -> None:
         create_and_drop(program, engine, given, tmp_path, range(FIRST))
         descriptors, objects = count_descriptors(), count_objects()
         create_and_drop(program, engine, given, tmp_path, range(FIRST, FIRST + COUNT))
-        print(descriptors, count_descriptors(), objects, count_objects())
         assert count_descriptors() <= descriptors + 5
         after = count_objects()
         assert {name: after[name] - objects[name] for name in after if after[name] > objects[name] + 5} == {}

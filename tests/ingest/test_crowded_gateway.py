@@ -31,7 +31,7 @@ DESCRIPTORS = (256, 256)
 DEADLINE = 60.0
 
 
-class Crowd:
+class SilentConnections:
     """Connections that are held open, and come again when they are closed."""
 
     def __init__(self, port: int, count: int, first: bytes = b"") -> None:
@@ -40,10 +40,10 @@ class Crowd:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> SilentConnections:
         raise_descriptor_limit()
         self._thread.start()
-        until(lambda: self.opened >= self._count, 60, "the crowd")
+        until(lambda: self.opened >= self._count, 60, "the connections")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +69,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def slow_hellos(port: int, count: int, hello: bytes) -> Iterator[None]:
-    """Connections that send a byte of their hello now and then, and start anew when they are closed."""
+    """Connections that send a byte of their hello now and then, and start again when they are closed."""
     stop = threading.Event()
 
     def run() -> None:
@@ -115,7 +115,7 @@ def test_agents_ship_beside_a_thousand_silent_and_forty_slow_connections(
     gateway = processes.gateway("--partitions", 2, descriptors=DESCRIPTORS)
     known = Piped(processes, tmp_path / "known")
     ship(processes, known, b"before", 1)
-    with Crowd(processes.port, SILENT), slow_hellos(processes.port, SLOW, b'{"penstock": 1, '):
+    with SilentConnections(processes.port, SILENT), slow_hellos(processes.port, SLOW, b'{"penstock": 1, '):
         slowest = ship(processes, known, b"known", 20)
         newcomer = Piped(processes, tmp_path / "newcomer")
         started_at = time.monotonic()
@@ -168,7 +168,7 @@ def test_agents_ship_beside_tls_handshakes_that_never_end(
     ours, key = certificate(tmp_path, "ours")
     tls = ("--tls-cert", ours, "--tls-key", key)
     gateway = processes.gateway("--partitions", 2, *tls, descriptors=DESCRIPTORS)
-    with Crowd(processes.port, 400, first):
+    with SilentConnections(processes.port, 400, first):
         agent = Piped(processes, tmp_path / "spool", "--ca", ours)
         ship(processes, agent, b"tls", 10)
         assert len(os.listdir(f"/proc/{gateway.process.pid}/fd")) < DESCRIPTORS[1]
@@ -179,7 +179,7 @@ def test_agents_ship_beside_tls_handshakes_that_never_end(
 def test_requests_are_answered_beside_silent_and_slow_ones(processes: Processes) -> None:
     gateway = processes.gateway("--partitions", 2, http=True, descriptors=DESCRIPTORS)
     with (
-        Crowd(processes.http_port, SILENT),
+        SilentConnections(processes.http_port, SILENT),
         slow_hellos(processes.http_port, SLOW, b"POST /streams/logs/events HTTP/1.1\r\nX: "),
     ):
         for number in range(20):

@@ -1,7 +1,7 @@
 """Whatever happens to a directory of logs between, during and after epochs, every line is read once.
 
 The oracle is the multiset of lines ever written. All files start with the same line, which is not counted: where no
-more than it was read of a file, another that starts with it cannot be told from its continuation.
+more than it was read of a file, another that starts with it cannot be distinguished from its continuation.
 """
 
 from __future__ import annotations
