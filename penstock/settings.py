@@ -75,6 +75,9 @@ class Settings:
     #: how many bytes of rows a job may emit in one task of an epoch, before the job is paused, as the driver collects
     #: them; 0: no limit
     job_result_bytes: int = 512_000_000
+    #: how many bytes of results wait on disk for sinks and questions: beyond that, results that only questions need are
+    #: removed, and then the job whose sink is farthest behind is stopped until it is resumed
+    result_log_bytes: int = 2_000_000_000
     #: what share of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
     #: is paused; 0: no limit
     job_share: float = 0.8

@@ -30,7 +30,8 @@ from penstock.catalogue.command_log import CommandHistory
 from penstock.catalogue.job_builder import JobBuilder, PythonDeclarations
 from penstock.catalogue.open_sinks import OpenSinks
 from penstock.catalogue.repeated_requests import find_replies, remember_replies
-from penstock.catalogue.results import Results
+from penstock.delivery.deliveries import Deliveries
+from penstock.delivery.result_log import ResultLog
 from penstock.errors import PenstockError
 from penstock.query.limits import CheckLimits, check_time, check_within
 from penstock.query.trial import SHARED, trials_in
@@ -70,7 +71,8 @@ class CommandIntake:
         state: Path,
         history: CommandHistory,
         given: PythonDeclarations,
-        results: Results,
+        results: ResultLog,
+        deliveries: Deliveries,
         *,
         max_jobs: int,
         fold_after: int,
@@ -82,7 +84,7 @@ class CommandIntake:
         self.history, self.shared = history, shared
         self._code = CodeStore(state)
         self.builder = JobBuilder(given, CodeLibrary(self._code))
-        self.sinks = OpenSinks(self.builder)
+        self.sinks = OpenSinks(self.builder, deliveries)
         self._given, self._results, self._max_jobs = given, results, max_jobs
         self._fold_after, self._runs_epochs = fold_after, runs_epochs
         self._limits = limits or CheckLimits()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.planner import PlannedJob, plan_epoch
 from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, reset_commands
-from penstock.catalogue.results import Results, cast_to_schema
+from penstock.delivery.result_log import ResultLog, cast_to_schema
+from penstock.delivery.side_output import SIDE_OUTPUT
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
 from penstock.state.durable import make_private
@@ -33,6 +34,8 @@ from penstock.state.manifest import Manifest
 
 _LOG = logging.getLogger(__name__)
 _CACHED_PLANS = 8
+#: before the key of an output in the result log: rows that neither sinks nor questions get
+_UNSEEN = "#unseen:"
 #: how often an engine that follows tries an epoch in which jobs fail that did not fail at the leader
 _TRIES = 3
 
@@ -71,19 +74,18 @@ class Failures:
 
 
 class JobEpochs:
-    """What the epochs of one engine need of a program. `keeps`: whether the results of a job are kept."""
+    """What the epochs of one engine need of a program."""
 
     def __init__(
         self,
         name: str,
         intake: CommandIntake,
         given: PythonDeclarations,
-        results: Results,
+        results: ResultLog,
         failures: Failures,
-        keeps: Callable[[JobEntry], bool],
     ) -> None:
         self._name, self._intake, self._given = name, intake, given
-        self._results, self._failures, self._keeps = results, failures, keeps
+        self._results, self._failures = results, failures
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be built or is known to have failed
         self._verified_from = 0
@@ -172,10 +174,14 @@ class JobEpochs:
         with self._intake.lock:
             jobs = self._intake.history.after(commands).jobs
         for job, columns in plan.jobs.previous.items():
-            rows = self._results.of(jobs[job].result_key, epoch - 1) if job in jobs else None
+            rows = self._emitted_rows(jobs[job].result_key, epoch - 1) if job in jobs else None
             if rows is not None:
                 found[job] = stream_bytes(cast_to_schema(rows, columns)).to_pybytes()
         return found
+
+    def _emitted_rows(self, output: str, epoch: int) -> pl.DataFrame | None:
+        rows = self._results.of(output, epoch)
+        return self._results.of(_UNSEEN + output, epoch) if rows is None else rows
 
     # -- failures --------------------------------------------------------------------------------
 
@@ -257,52 +263,47 @@ class JobEpochs:
                 self._intake.decide(lambda now: reset_commands(others, then, now))
             return manifest, {**sizes, **own_state_bytes(others, plan, manifest)}
 
-    def keep_results(
+    def emit(
         self,
         epoch: int,
         commands: int,
-        plan: Plan,
         rows: Mapping[str, pl.DataFrame],
+        only_for_jobs: Mapping[str, pl.DataFrame],
+        side_output: pl.DataFrame | None,
         last: Mapping[str, int],
-    ) -> None:
-        """Keep what an epoch of this plan emitted, after its sinks have it and before it is committed; `last`: how many
-        of an output's rows, at their end, are its latest result, where that is not all."""
+    ) -> frozenset[str]:
+        """Append what an epoch emits to the result log, before it is committed; returns the keys of the outputs with
+        rows. `only_for_jobs`: rows that no sink gets; `last`: how many of an output's rows, at their end, are its
+        latest result, where that is not all."""
+        keys = self.result_keys(commands)
+        emitted = {keys[name]: frame for name, frame in rows.items()}
+        unseen = {_UNSEEN + keys[name]: frame for name, frame in only_for_jobs.items()}
+        side = {} if side_output is None else {SIDE_OUTPUT: side_output}
+        counts = {keys[name]: count for name, count in last.items() if name in rows}
+        self._results.append(epoch, {**emitted, **unseen, **side}, counts)
+        return frozenset(name for name, frame in {**emitted, **side}.items() if frame.height)
+
+    def result_keys(self, commands: int) -> Mapping[str, str]:
+        """The key in the result log of each job of the catalogue after so many commands."""
         with self._intake.lock:
             jobs = self._intake.history.after(commands).jobs
-        read = () if plan.jobs is None else plan.jobs.previous  # by PREVIOUS, in the next epoch
-        kept = {name: frame for name, frame in rows.items() if name in read or self._keeps(jobs[name])}
-        counts = {jobs[name].result_key: count for name, count in last.items() if name in kept}
-        self._results.put(epoch, {jobs[name].result_key: frame for name, frame in kept.items()}, counts)
+        return {name: entry.result_key for name, entry in jobs.items()}
 
-    def is_dropped(self, name: str, number: int | None) -> bool:
-        """Whether a job that an epoch executed, by name and number, is dropped by now."""
-        with self._intake.lock:
-            entry = self._intake.catalogue.jobs.get(name)
-        return entry is None or (number is not None and entry.created > max(number, 0))
-
-    def deliverable(self, commands: int, rows: Mapping[str, pl.DataFrame]) -> Mapping[str, pl.DataFrame]:
-        """An epoch's rows without those of jobs that were dropped before this engine started and whose sinks it could
-        not open."""
-        with self._intake.lock:
-            then = self._intake.history.after(commands).jobs
-            left_out = {
-                name
-                for name in rows.keys() & then.keys()
-                if not self._intake.sinks.is_open(then[name].created)
-                and self.is_dropped(name, then[name].number)
-            }
-        for name in left_out:
-            if rows[name].height:
-                _LOG.warning("%d rows of %s, which is dropped, are not delivered", rows[name].height, name)
-        return {name: frame for name, frame in rows.items() if name not in left_out}
+    def fail_job(self, entry: JobEntry, error: PenstockError) -> None:
+        """Fail a job, whose state stays: it continues once it is resumed."""
+        self._intake.decide(lambda now: [fail_command(entry, error, lost=False)])
 
     def close_unused(self, commands: int) -> None:
-        """Close what no epoch needs any more, once one that executes so many commands is committed."""
+        """Close what no epoch needs any more, once one that executes so many commands is committed; deliver again
+        to the sinks of jobs that are resumed."""
         if commands <= self._closed_through:
             return
         with self._intake.lock:
             history = self._intake.history
-            self._intake.sinks.close_unused(history.after(commands), history.latest)
+            latest = history.latest
+            self._intake.sinks.close_unused(history.after(commands), latest)
+        running = [one.result_key for one in latest.jobs.values() if one.master.life == "running"]
+        self._intake.sinks.resume(running)
         self._closed_through = commands
 
     def forget_commands_before(self, commands: int) -> None:

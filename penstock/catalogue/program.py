@@ -17,18 +17,20 @@ from functools import cached_property
 from pathlib import Path
 
 from penstock.catalogue.app_plan import AppPlan
-from penstock.catalogue.catalogue import Catalogue, JobEntry, has_same_query, names_in
+from penstock.catalogue.catalogue import Catalogue, has_same_query, names_in
 from penstock.catalogue.code_requests import CodeRequest
 from penstock.catalogue.command import Reply
 from penstock.catalogue.command_intake import CommandIntake, parse_script
 from penstock.catalogue.command_log import CommandHistory
-from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.job_epochs import Failures, JobEpochs, diverging_error
 from penstock.catalogue.messages import Deliver
 from penstock.catalogue.questions import Questions
-from penstock.catalogue.results import JobResult, Results
-from penstock.errors import UserError
+from penstock.delivery.deliveries import Deliveries
+from penstock.delivery.followed_results import FollowedResults
+from penstock.delivery.result_log import JobResult, ResultLog
+from penstock.delivery.side_output import SIDE_OUTPUT, SideOutput
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.moved import former_names, former_names_in, former_parameters
 from penstock.query.limits import CheckLimits
 from penstock.query.physical import Plan, ScanPlan
@@ -37,6 +39,8 @@ from penstock.sql.scope import UserFunction
 from penstock.state.generation import FencedDirectory
 
 _LOG = logging.getLogger(__name__)
+#: how long a start waits for sinks that neither open nor fail, in seconds; they are opened later then
+_OPEN_SECONDS = 5.0
 #: starts the log of a stream of this name, unless it has started; raises if it cannot be read
 StartLog = Callable[[str, ScanPlan], None]
 
@@ -45,9 +49,9 @@ StartLog = Callable[[str, ScanPlan], None]
 class Program:
     """The streams and jobs of one state directory.
 
-    `app`: what the engine starts with; the results of its outputs are kept only if it `keeps_results`. `begin`: the
-    statements that the program starts with, and the `file` they are from. `follows`: another process executes the
-    epochs; `shared`: other processes accept commands too. `check_limits`: what the check of a request may take.
+    `app`: what the engine starts with. `begin`: the statements that the program starts with, and the `file` they are
+    from. `follows`: another process executes the epochs; `shared`: other processes accept commands too.
+    `check_limits`: what the check of a request may take.
     """
 
     # over 8 parameters: all are keywords that describe what a file declares and how the process takes part
@@ -58,7 +62,6 @@ class Program:
         state: Path,
         *,
         app: AppPlan | None = None,
-        keeps_results: bool = True,
         streams: Mapping[str, Stream] | None = None,
         queries: Mapping[str, Stream] | None = None,
         functions: Mapping[str, UserFunction] | None = None,
@@ -75,18 +78,22 @@ class Program:
         self._given = given = PythonDeclarations(
             streams or {}, queries or {}, functions or {}, deliver or {}, app
         )
-        self._keeps_results, self._initial_text, self._file = keeps_results, begin, file
+        self._state, self._initial_text, self._file = state, begin, file
         base = Catalogue()
         if app is not None:
             outputs = {name: output.recovery for name, output in app.plan.outputs.items()}
             base = Catalogue.of_app(outputs, app.plan.scans)
         self._history = CommandHistory(state, base)
-        self._results: Results = FollowedResults(state) if follows else Results(state)
+        self._results: ResultLog = FollowedResults(state) if follows else ResultLog(state)
+        #: how the results reach the sinks; of an engine
+        self.deliveries = Deliveries(self._results)
+        self.deliveries.on_failure = self._fail_delivery
         self._intake = CommandIntake(
             state,
             self._history,
             given,
             self._results,
+            self.deliveries,
             max_jobs=max_jobs,
             fold_after=fold_after,
             runs_epochs=not follows,
@@ -94,17 +101,14 @@ class Program:
             limits=check_limits,
         )
         self._lock = self._intake.lock
-        self.epochs = JobEpochs(name, self._intake, given, self._results, Failures(state), self._keeps)
+        self.epochs = JobEpochs(name, self._intake, given, self._results, Failures(state))
         self.questions = Questions(
-            self._intake, self._results, lambda: self.epochs.plan(self.commands), given.deliver, self._keeps
+            self._intake, self._results, lambda: self.epochs.plan(self.commands), given.deliver
         )
         #: how many commands the epochs have executed that an engine was given by its leader
         self._followed_commands = 0
         #: the replies to the text that the program starts with
         self.replies: list[Reply] = []
-
-    def _keeps(self, entry: JobEntry) -> bool:
-        return self._keeps_results or not entry.of_app
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -168,6 +172,31 @@ class Program:
         """A job's rows of the epochs from one on, as far as they are retained; of at `most` so many epochs."""
         return self.questions.since(job, epoch, most)
 
+    @property
+    def result_log_bytes(self) -> int:
+        """The size of the results that are kept."""
+        return self._results.bytes
+
+    def prune_results(self, before: int, most_bytes: int) -> None:
+        """Remove results of the epochs before one that nobody needs. Where sinks lack so much that the rest has over
+        `most_bytes`, stop the running job whose sink is farthest behind; what it has emitted stays."""
+        over = self._results.prune(before, self.deliveries.undelivered(), most_bytes)
+        if over <= 0 or not self._intake.leads:
+            return
+        running = {
+            one.result_key: one for one in self.catalogue.jobs.values() if one.master.life == "running"
+        }
+        lag = self.deliveries.farthest_behind(running)
+        if lag is not None:
+            error = ExternalError(
+                "SINK_TOO_FAR_BEHIND",
+                f"{lag.sink} lacks what the job has emitted since epoch {lag.cursor}",
+                detail=f"The results that wait have {most_bytes + over:,} bytes, {most_bytes:,} are allowed "
+                f"(result_log_bytes). {lag.error}".rstrip(),
+                hint="What was emitted is kept, and delivered once the sink takes it. Then RESUME the job; or DROP it.",
+            )
+            self.epochs.fail_job(running[lag.output], error)
+
     # -- who executes the jobs -------------------------------------------------------------------
 
     def start(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
@@ -197,17 +226,34 @@ class Program:
                 self.replies = self._intake.execute_initial(parse_script(self._initial_text, self._file))
             self._load_results()
 
-    def open(self, state: str, start_log: StartLog, commands: int = 0, waiting: Collection[int] = ()) -> None:
-        """Open the sinks before anything runs, for the state of this id. `start_log` starts the logs of streams that
-        are created later. Recorded epochs execute so many `commands`; for an engine that follows, those it executed.
-        `waiting`: how many commands each recorded epoch executes that is to be repeated."""
+    def open(
+        self,
+        state: str,
+        start_log: StartLog,
+        commands: int = 0,
+        waiting: Collection[int] = (),
+        *,
+        delivered: int = -1,
+        repeats_after: int | None = None,
+    ) -> None:
+        """Register the sinks before anything runs, for the state of this id, and open them as far as they are not away.
+        `start_log` starts the logs of streams that are created later. Recorded epochs execute so many `commands`; for
+        an engine that follows, those it executed. `waiting`: how many commands each recorded epoch executes that is to
+        be repeated, or that sinks may lack. `delivered`: the epoch up to which a former version has delivered;
+        `repeats_after`: sinks get again what they have of later epochs."""
         with self._lock:
+            self.deliveries.start(delivered, leads=self._intake.leads, most=repeats_after)
             self._intake.sinks.start(state, start_log)
+            side_output = SideOutput(self._state)
+            self.deliveries.register(SIDE_OUTPUT, "side output", (side_output,), SIDE_OUTPUT, {})
             if not self._intake.leads:
                 self._open_as_follower(commands, self._history.after(commands).jobs)
             else:
                 self._open_all(commands if self._intake.shared else self.commands)
                 self._open_dropped(waiting)
+                self._settle_deliveries()
+        if self._intake.leads:
+            self.deliveries.open_all(_OPEN_SECONDS)
 
     def follow_commands(self, commands: int) -> None:
         """As a follower, before an epoch that executes so many commands: open the sinks of new jobs."""
@@ -226,16 +272,33 @@ class Program:
             self._execute_initial_text()
             self._open_all(commands, _inactive_jobs(self._history, self._followed_commands))
             self._open_dropped(waiting)
+            self._settle_deliveries()
             self._results.keep_only({entry.result_key for entry in self.catalogue.jobs.values()})
 
     def close(self) -> None:
         """Close the sinks, last of all."""
+        self.deliveries.close()
         with self._lock:
             self._intake.sinks.close()
 
     def _load_results(self) -> None:
-        kept = [entry.result_key for entry in self.catalogue.jobs.values() if self._keeps(entry)]
-        self._results.load(kept)
+        self._results.load([entry.result_key for entry in self.catalogue.jobs.values()])
+
+    def _settle_deliveries(self) -> None:
+        """All sinks are registered, but those of jobs that are left out until they are resumed."""
+        self.deliveries.settle({one.result_key for one in self.catalogue.jobs.values() if one.left_out})
+
+    def _fail_delivery(self, output: str, error: PenstockError) -> bool:
+        """Fail the job to which a sink belongs, for an error that does not pass. Returns False for an output of the app
+        that the engine started with: it ends the engine, and is delivered again at the next start."""
+        with self._lock:
+            entry = next((one for one in self.catalogue.jobs.values() if one.result_key == output), None)
+            if entry is None:
+                return output != SIDE_OUTPUT
+            if entry.in_app_plan or not self._intake.leads:
+                return False
+            self.epochs.fail_job(entry, error)
+            return True
 
     def _execute_initial_text(self) -> None:
         given = self._given

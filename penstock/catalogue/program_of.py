@@ -14,15 +14,12 @@ def program_of(
     app: App | AppPlan | JobsApp,
     state: Path,
     *,
-    keeps_results: bool = False,
     follows: bool = False,
     shared: bool = False,
 ) -> Program:
-    """The program of an app, or of jobs, on a state directory. `keeps_results`: also those of the outputs of an app;
-    `follows`: another process executes the epochs; `shared`: other processes accept commands too."""
+    """The program of an app, or of jobs, on a state directory. `follows`: another process executes the epochs;
+    `shared`: other processes accept commands too."""
     if isinstance(app, JobsApp):
         return app.on(state, follows=follows, shared=shared)
     plan = AppPlan.of(app) if isinstance(app, App) else app
-    return Program(
-        plan.plan.name, state, app=plan, keeps_results=keeps_results, follows=follows, shared=shared
-    )
+    return Program(plan.plan.name, state, app=plan, follows=follows, shared=shared)

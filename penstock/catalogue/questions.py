@@ -15,10 +15,9 @@ from penstock.catalogue.command import AddJob, ChangeQuery, ChangeRecovery, Comm
 from penstock.catalogue.command_checks import find_job
 from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.compiled_job import CompiledJob
-from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.messages import Deliver, deliver_message
-from penstock.catalogue.results import JobResult, Results
-from penstock.errors import UserError
+from penstock.delivery.followed_results import FollowedResults
+from penstock.delivery.result_log import JobResult, ResultLog
 from penstock.query.logical import Source, StreamDefinition
 from penstock.query.physical import Plan
 
@@ -77,19 +76,17 @@ def _version(number: int, did: str, entry: JobEntry, state: str | None = None) -
 
 
 class Questions:
-    """What can be asked about the jobs of a program. `plan`: the newest plan; `keeps`: whether the results of a job are
-    kept."""
+    """What can be asked about the jobs of a program. `plan`: the newest plan."""
 
     def __init__(
         self,
         intake: CommandIntake,
-        results: Results,
+        results: ResultLog,
         plan: Callable[[], Plan],
         deliver: Mapping[str, Deliver],
-        keeps: Callable[[JobEntry], bool],
     ) -> None:
         self._intake, self._results, self._plan = intake, results, plan
-        self._deliver, self._keeps = deliver, keeps
+        self._deliver = deliver
 
     # -- streams and jobs ------------------------------------------------------------------------
 
@@ -169,11 +166,4 @@ class Questions:
         return Counter({name: counts[key] for name, key in keys.items() if counts[key]})
 
     def _result_key(self, job: str) -> str:
-        entry = find_job(job, self._intake.catalogue)
-        if not self._keeps(entry):
-            raise UserError(
-                "RESULTS_NOT_KEPT",
-                f"this engine does not keep the results of {job}, an output of the app that it runs",
-                hint="Read them where its sinks write them, or start the engine with `penstock serve`.",
-            )
-        return entry.result_key
+        return find_job(job, self._intake.catalogue).result_key

@@ -86,7 +86,7 @@ def coordinator(
     check_token_for_code(allow_code, door.tokens)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
-    jobs = program_of(app, place, keeps_results=True, follows=True)
+    jobs = program_of(app, place, follows=True)
     identity, of_unit = _check_state(directory, jobs), _is_of_unit(place)
     hosted = Host(
         jobs, place, StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)

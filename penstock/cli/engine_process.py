@@ -51,8 +51,7 @@ class Programs:
     """The program of an app for the engines of a unit on a state directory; an app is compiled once.
 
     Commands, results and failures lie in the directory that the unit was started on, for all its engines, whichever
-    directory they run on. Where it is `served`, the service accepts commands as well, and the results of an app's
-    outputs are kept there too.
+    directory they run on. Where it is `served`, the service accepts commands as well.
     """
 
     def __init__(self, app: App | JobsApp, root: Path, *, served: bool = False) -> None:
@@ -60,7 +59,7 @@ class Programs:
         self._root, self._served = root, served
 
     def __call__(self) -> Program:
-        return program_of(self._app, self._root, keeps_results=self._served, shared=self._served)
+        return program_of(self._app, self._root, shared=self._served)
 
 
 def _print_line(line: str) -> None:

@@ -99,12 +99,7 @@ def show(name: Job, state: State = None, json: Json = False) -> None:
     with JobClient(running_state(state)) as client:
         plan = client.execute(f"EXPLAIN JOB {name}")[0].message
         job = next(row for row in client.execute("SHOW JOBS")[0].rows if row["job"] == name)
-        try:
-            result = client.ask(name)
-        except UserError as error:
-            if error.condition != "RESULTS_NOT_KEPT":  # an output of the engine's app
-                raise
-            result = None
+        result = client.ask(name)
     if json:
         answer = None if result is None else result.to_json()
         print(json_text.dumps({**job, "plan": plan, "answer": answer}, indent=1))

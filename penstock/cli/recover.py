@@ -16,6 +16,8 @@ from rich.console import Console
 from penstock.catalogue.exclude_job import exclude_job
 from penstock.cli.options import StateDir
 from penstock.cli.tables import plain_table
+from penstock.delivery.cursors import skip_delivery
+from penstock.delivery.result_log import ResultLog
 from penstock.errors import UserError
 from penstock.ha.unit import Unit
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
@@ -90,18 +92,48 @@ def exclude(directory: StateDir, job: Annotated[str, typer.Argument(help="The jo
     )
 
 
+@recover_app.command(name="skip-delivery")
+def skip(
+    directory: StateDir,
+    job: Annotated[str, typer.Argument(help="The job.")],
+    through: Annotated[int, typer.Option(help="The last epoch that its sinks do without.")],
+) -> None:
+    """Let the sinks of a job do without what they lack up to an epoch, because they refuse it or it is damaged. The
+    engine must be stopped."""
+    with _opened(directory, for_change=True) as state:
+        root = _root(directory)
+        log = ResultLog(root)
+        log.load(())
+        epochs = skip_delivery(log.folder, log, job, through)
+        if not epochs:
+            raise UserError(
+                "NOTHING_TO_SKIP",
+                f"no sink of {job} lacks anything up to epoch {through}",
+                detail=f"The state directory is {state.path}.",
+                hint="`penstock status` and the error of the job say which epoch a sink lacks.",
+            )
+    Console(highlight=False).print(
+        f"The sinks of {job} do without {len(epochs)} epochs with rows, {epochs[0]} to {epochs[-1]}. Start the engine, "
+        "and resume the job if it has failed."
+    )
+
+
 def waiting_epochs(state: StateDirectory) -> list[int]:
     """The epochs that have a record and no manifest."""
     last = max(state.manifests.epochs(), default=-1)
     return [one for one in range(last + 1, state.records.newest_epoch() + 1) if state.records.read(one)]
 
 
+def _root(directory: Path) -> Path:
+    """The directory itself, or the one that the unit of an engine was started on."""
+    root = directory.resolve()
+    return root.parents[2] if root.parent.name == REPLICAS else root
+
+
 @contextlib.contextmanager
 def _opened(directory: Path, *, for_change: bool = False) -> Iterator[StateDirectory]:
     """The state directory in force; to change something, locked as an engine would lock it."""
-    root = directory.resolve()
-    if root.parent.name == REPLICAS:  # of an engine that follows
-        root = root.parents[2]
+    root = _root(directory)
     if not (root / SHARED / "unit.json").exists():
         state = StateDirectory(directory)
         state.read_existing_facts()

@@ -42,7 +42,7 @@ def serve(
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # do not break lines in a file
-    program = program_of(app, settings.state, keeps_results=ui)
+    program = program_of(app, settings.state)
     engine = Engine(program, settings)
     stopping = StopSignals(engine)
     is_running = False

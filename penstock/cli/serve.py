@@ -216,7 +216,7 @@ def _check_unit(ha: bool, unit_options: UnitOptions, watched: Path | None) -> No
 
 def _serve_engine(service: ServiceSettings, settings: Settings, unit: Path | None) -> None:
     """Run an engine and serve its results; with `unit` also the status of that HA unit."""
-    program = program_of(service.app, service.state, keeps_results=True)
+    program = program_of(service.app, service.state)
     engine = Engine(program, settings)
     host = Host(program, service.state, service.guard)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)

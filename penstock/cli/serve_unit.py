@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.2
 def serve_ha(service: ServiceSettings, launch: Launch, scheme: Scheme | None) -> None:
     """Coordinate a unit and serve its results, until it is done or stopped."""
     _refuse_unserved(service.state)
-    program = program_of(service.app, service.state, keeps_results=True, follows=True)
+    program = program_of(service.app, service.state, follows=True)
     StateDirectory(service.state).refuse_another(
         program.fingerprint, program.summary, program.former_fingerprint
     )

@@ -17,7 +17,7 @@ from penstock.cli.ha import status as unit_status
 from penstock.cli.jobs import State as RunningState
 from penstock.cli.unit_tables import describe_count, job_lines
 from penstock.engine.job_client import running_state
-from penstock.engine.status import ElasticStatus, EngineStatus, PeriodStatus, RecoveryStatus
+from penstock.engine.status import DeliveryStatus, ElasticStatus, EngineStatus, PeriodStatus, RecoveryStatus
 from penstock.formatting import clock, seconds, size, sparkline
 from penstock.scaling.decisions import describe
 from penstock.server.status_client import request_metrics, request_status
@@ -31,6 +31,8 @@ _WIDE_SPARKLINE, _NARROW_SPARKLINE = 32, 12
 _WIDE = 110
 #: measurements older than this are shown with their age
 _OLD_SECONDS = 5.0
+#: a sink that lacks rows for so long is shown as behind
+_LAG_SECONDS = 1.0
 _UNKNOWN = "–"
 _LEFT = ("stage", "executor", "buckets", "decision", "why", "outcome", "")
 #: columns whose texts may wrap; the others never do
@@ -96,12 +98,25 @@ def draw_status(status: EngineStatus, width: int = 80) -> RenderableType:
     if (outage := status.outage) is not None:
         text = f"waits to {outage.step} for {seconds(outage.seconds)}, {outage.failures} failures: {outage.error}"
         parts.append(Text(text, style="bold red"))
+    parts += [
+        Text(_describe_lag(one), style="bold red" if one.error else "yellow") for one in _lagging(status)
+    ]
     if status.recovery is not None:
         parts.append(Text(_describe_recovery(status.recovery), style="dim"))
         parts += [Text(f"  {line}", style="dim") for line in job_lines(status.recovery.jobs)]
     if status.elastic is not None:
         parts += [Text(""), _decisions(status.elastic)]
     return Group(*parts)
+
+
+def _lagging(status: EngineStatus) -> list[DeliveryStatus]:
+    """The sinks that are away, or more than a moment behind."""
+    return [one for one in status.deliveries if one.error or one.seconds >= _LAG_SECONDS]
+
+
+def _describe_lag(one: DeliveryStatus) -> str:
+    text = f"job {one.job}: {one.sink} lacks {one.epochs:,} epochs after {one.cursor}, for {seconds(one.seconds)}"
+    return f"{text}; {one.failures} failures: {one.error}" if one.error else text
 
 
 def _describe_recovery(recovery: RecoveryStatus) -> str:

@@ -33,13 +33,13 @@ from penstock.epoch.migration import MapChange, MigrationResult
 from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.rate_control import new_rate_control
 from penstock.epoch.report import RunSummary
-from penstock.epoch.retries import Interrupted, Outage, Retries, RetryPolicy
 from penstock.epoch.runner import EpochReport, EpochRunner, RunnerSettings, Shape
 from penstock.epoch.stages import LocalStages
 from penstock.epoch.task import StateLocation
 from penstock.errors import InternalError, PenstockError, is_transient
 from penstock.query.logical import App
 from penstock.query.physical import Plan
+from penstock.retries import Interrupted, Outage, Retries, RetryPolicy
 from penstock.settings import INLINE, Settings, check_interval, cores_of
 from penstock.spark.executors import Executors
 from penstock.spark.session import SparkSession, session, warm_up
@@ -52,6 +52,8 @@ from penstock.state.generation import Fence
 _LOG = logging.getLogger(__name__)
 #: a run that ends when everything is read waits no longer for what is away, in seconds: somebody waits for its end
 _LONGEST_OUTAGE_OF_DRAIN = 60.0
+#: how long a run that is stopped waits for sinks that are not away, in seconds
+_FINISH_SECONDS = 10.0
 T = TypeVar("T")
 Watcher = Callable[[EpochReport], None]
 #: receives a phase of the start, in a word or two
@@ -79,7 +81,7 @@ class Engine:
         check_interval(self.settings)
         self.program = program_of(app, self.settings.state) if isinstance(app, App) else app
         self.role = EngineRole(self.settings.state, assignment, self.settings.semantics)
-        self.state, self.delivery = self.role.state, self.role.delivery
+        self.state = self.role.state
         self.admission: Admission | None = None
         self.executors: Executors | None = None
         self._spark = spark
@@ -88,11 +90,10 @@ class Engine:
         self._stop, self._paused = threading.Event(), threading.Event()
         #: when the run is to end, by the monotonic clock
         self._deadline = math.inf
-        #: waits for what is away outside; the second one in the thread that promotes
+        #: waits for what is away outside
         longest = _LONGEST_OUTAGE_OF_DRAIN if self.settings.drain else math.inf
         policy = RetryPolicy(longest_outage_seconds=longest)
         self.retries = Retries(self._is_over, self._wait_to_retry, policy=policy)
-        self._promotion_retries = Retries(self._stop.is_set, self._stop.wait)
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
@@ -113,12 +114,12 @@ class Engine:
     @property
     def outage(self) -> Outage | None:
         """What is away outside and waited for; None if nothing is."""
-        return self.retries.outage or self._promotion_retries.outage
+        return self.retries.outage or self.program.deliveries.outage
 
     @property
     def retry_count(self) -> int:
         """How many attempts have failed because something outside was away, and were repeated."""
-        return self.retries.count + self._promotion_retries.count
+        return self.retries.count + self.program.deliveries.retry_count
 
     @property
     def maps(self) -> BucketMaps | None:
@@ -160,25 +161,14 @@ class Engine:
         """Start no further epoch, or continue. A leader never pauses."""
         self._paused.set() if paused and not self.role.is_leader else self._paused.clear()
 
-    def promote(
-        self,
-        fence: Fence,
-        on_released: Callable[[], None] = lambda: None,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Promote a follower to leader when the epoch under way has ended. It delivers the rows it holds back, calls
-        `on_released`, executes the epochs that are recorded, and then decides its own.
-
-        While a sink is away it waits; `check` is called before each further attempt and may raise or `stop`.
-        """
+    def promote(self, fence: Fence, on_released: Callable[[], None] = lambda: None) -> None:
+        """Promote a follower to leader when the epoch under way has ended. From now on it delivers the rows it holds
+        back; it calls `on_released`, executes the epochs that are recorded, and then decides its own."""
         self._ready.wait()
         with self._busy:
             if self._failure is not None:  # an engine whose last epoch failed must not lead
                 raise explain_failure(self._failure)
-            try:
-                self.role.promote(fence, self.program, self._promotion_retries, check)
-            except Interrupted as interrupted:
-                raise interrupted.error from None
+            self.role.promote(fence, self.program)
             self._fence = fence
             self._paused.clear()
             if self._runner is not None:
@@ -288,9 +278,9 @@ class Engine:
                 settings.checkpoint_every,
                 None if spark is None else _job_memory(settings, location),
                 settings.job_result_bytes,
+                settings.result_log_bytes,
             ),
             fence=self._fence,
-            delivery=self.delivery,
             recovery=self.role.recovery.actions,
         )
 
@@ -317,6 +307,7 @@ class Engine:
             finally:
                 self._ready.set()  # `promote` must not wait for an engine that failed
             self.retries.run("write the state", runner.checkpoint)
+            self._finish_deliveries()
         except Interrupted as interrupted:
             raise explain_failure(interrupted.error) from interrupted.error
         except Exception as failure:
@@ -330,6 +321,16 @@ class Engine:
         run.seconds = time.monotonic() - started_at
         run.counters = runner.manifest.counters
         return run
+
+    def _finish_deliveries(self) -> None:
+        """Wait for the sinks: until they have all, if the run ends because all is read, else for a while. What they
+        lack then they get after the next start."""
+        if self.settings.drain and not self._is_over():
+            self.program.deliveries.finish(math.inf, _LONGEST_OUTAGE_OF_DRAIN)
+            if (outage := self.program.deliveries.outage) is not None:
+                raise outage.error
+        else:
+            self.program.deliveries.finish(_FINISH_SECONDS)
 
     def _start_elasticity(self, runner: EpochRunner) -> None:
         if self.settings.elastic is None or self.executors is None or not self.executors.can_change:
@@ -359,6 +360,7 @@ class Engine:
         reached = self.state.committed_end() or Offset()
         while not self._is_over():
             self._check_fence()  # also while there is nothing to write
+            self.program.deliveries.check()
             start = reached
             end = self.retries.run("read the logs", lambda: admission.admit(start), self._check_fence)  # noqa: B023
             if end != reached:

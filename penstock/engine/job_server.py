@@ -29,7 +29,7 @@ from penstock.state.private import find_others
 
 if TYPE_CHECKING:
     from penstock.catalogue.program import Program
-    from penstock.catalogue.results import JobResult
+    from penstock.delivery.result_log import JobResult
 
 _AT = "at-"
 

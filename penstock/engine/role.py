@@ -16,15 +16,14 @@ from penstock.catalogue.program import Program
 from penstock.coordination.lease import read_lease
 from penstock.engine.code_check import check_replica
 from penstock.engine.state_continuity import continue_state
-from penstock.epoch.delivery import Delivery
 from penstock.epoch.recovery import RecoveryActions, RecoveryOutcome, recover
-from penstock.epoch.retries import Interrupted, Retries
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError
 from penstock.ha.schemes import Semantics
 from penstock.ha.unit import Unit
 from penstock.logs.contract import Log
 from penstock.query.physical import Plan, ScanPlan
+from penstock.retries import Interrupted, Retries
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
@@ -83,9 +82,6 @@ class EngineRole:
         self.recovery = RecoveryOutcome(semantics, actions=RecoveryActions(semantics))
         self._is_recovery_reported = False
         self.state = StateDirectory(directory, None if assignment is None else assignment.shared_records)
-        self.delivery = Delivery(
-            lambda: self.state.generation, directory if assignment is None else assignment.side_output
-        )
         #: whether this engine decides what epochs consist of
         self.is_leader = False
         self.logs: OpenLogs | None = None
@@ -136,20 +132,14 @@ class EngineRole:
             if self.is_leader:
                 self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
             self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
-            self.delivery.is_dropped = program.epochs.is_dropped
+            self._deliver_as(program)
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
             logs = self.logs
             if self.is_leader and program.commands == applied:
                 # reports a wrong path before Spark starts
                 waiting.run("open the logs", lambda: logs.start(program.epochs.plan(applied)), check)
-            waiting.run(
-                "open the sinks",
-                lambda: program.open(
-                    self.state.facts.id, logs.start_one, applied, self._commands_of_waiting_epochs()
-                ),
-                check,
-            )
+            self._start_deliveries(program, logs, applied, waiting, check)
         except Interrupted as interrupted:
             self.close(program)
             if retries is None:
@@ -159,6 +149,45 @@ class EngineRole:
             self.close(program)
             raise
         return self.logs
+
+    def _deliver_as(self, program: Program) -> None:
+        """Deliver as the leader, or as a follower under the leader's generation."""
+        deliveries, leader = program.deliveries, self._leader
+        deliveries.generation = (lambda: self.state.generation) if leader is None else leader.generation
+        if leader is not None and self._assignment is not None and self._assignment.holds_rows:
+            deliveries.hold()
+
+    def _start_deliveries(
+        self, program: Program, logs: OpenLogs, applied: int, waiting: Retries, check: Callable[[], None]
+    ) -> None:
+        """Open the sinks that are not away, and deliver what they lack."""
+        durable, newest = self.state.manifests.latest().epoch, self.state.records.newest_epoch()
+        # a former version recorded an epoch only after it had delivered the one before
+        delivered = max(durable, newest - 1)
+        former = self.state.facts.former_query_last_epoch
+        if former > durable:  # sinks of the present query lack what is repeated of the former one's epochs
+            delivered = durable
+        waiting.run(
+            "open the logs",
+            lambda: program.open(
+                self.state.facts.id,
+                logs.start_one,
+                applied,
+                self._commands_of_waiting_epochs(program),
+                delivered=delivered,
+                repeats_after=durable if former > durable else None,
+            ),
+            check,
+        )
+        if self.is_leader and self.recovery.has_epochs:
+            self._repeat_deliveries(program)
+
+    def _repeat_deliveries(self, program: Program) -> None:
+        """Deliver again what sinks got after the last durable epoch, to those that may get rows twice."""
+        commands = self.state.records.last_commands()
+        outputs = self.recovery.actions.redelivered_outputs(program.epochs.plan(commands))
+        keys = program.epochs.result_keys(commands)
+        program.deliveries.repeat([keys[name] for name in outputs], self.recovery.durable_epoch)
 
     def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> None:
         """Claim the state directory and, to lead a unit, the unit's epoch records before it."""
@@ -171,9 +200,6 @@ class EngineRole:
             if self.state.shared_records is not None:
                 check_replica(program.code, self.state.shared_records.read_code(self._leader.generation()))
             self._isolates_failures = program.epochs.isolates_failures
-            self.delivery.generation = self._leader.generation
-            if self._assignment is not None and self._assignment.holds_rows:
-                self.delivery.hold()
         self.state.claim(
             program.fingerprint,
             program.summary,
@@ -219,9 +245,9 @@ class EngineRole:
         end = self.state.records.read_end(self.state.manifests.latest().epoch)
         return 0 if end is None else end.commands
 
-    def _commands_of_waiting_epochs(self) -> list[int]:
-        """How many commands each epoch executes that is recorded and has no durable manifest."""
-        first = self.state.manifests.latest().epoch + 1
+    def _commands_of_waiting_epochs(self, program: Program) -> list[int]:
+        """How many commands each epoch executes that is recorded and has no durable manifest, or that sinks lack."""
+        first = 1 + min(self.state.manifests.latest().epoch, program.deliveries.oldest_cursor())
         records = map(self.state.records.read, range(first, self.state.records.newest_epoch() + 1))
         return [record.commands for record in records if record is not None]
 
@@ -272,22 +298,18 @@ class EngineRole:
         self,
         fence: Fence,
         program: Program,
-        retries: Retries | None = None,
-        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Claim the directory, the unit's epoch records and the sinks as the leader, and deliver the rows held back,
-        with `retries` for as long as sinks are away and `check` raises nothing. The caller sets `is_leader` when all is
-        done."""
+        """Claim the directory and the unit's epoch records as the leader, and deliver the rows held back from now on.
+        The caller sets `is_leader` when all is done."""
         self.state.take_over(fence.generation)
         self._claim_records(fence.generation, program)
-        self.delivery.generation = lambda: self.state.generation
-        if retries is None:
-            self.delivery.release()
-        else:
-            retries.run("deliver the rows held back", self.delivery.release, check)
+        deliveries = program.deliveries
+        deliveries.generation = lambda: self.state.generation
         if self.logs is not None:
             self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
-        program.lead(self.state.records.last_commands(), self._commands_of_waiting_epochs())
+        deliveries.follow()
+        program.lead(self.state.records.last_commands(), self._commands_of_waiting_epochs(program))
+        deliveries.lead()
 
     def _leader_log_memory(self) -> Mapping[str, Any]:
         """What the logs of the former leader remember; nothing if its directory is lost with it."""

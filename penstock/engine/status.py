@@ -189,6 +189,20 @@ class OutageStatus:
 
 
 @dataclass(frozen=True)
+class DeliveryStatus:
+    """A sink that is behind: the epoch up to which it has all rows of a job, how many epochs with rows it lacks, how
+    long the first of them has waited, and the last error while it is away."""
+
+    job: str
+    sink: str
+    cursor: int
+    epochs: int
+    seconds: float
+    failures: int
+    error: str
+
+
+@dataclass(frozen=True)
 class EngineStatus:
     """The status of an engine. `recovery`: None if its start had nothing to recover; `measured`: None before the first
     measurements; `elastic`: None without an elastic loop; `outage`: None while nothing outside is away."""
@@ -211,11 +225,16 @@ class EngineStatus:
     outage: OutageStatus | None = None
     #: attempts that failed because something outside was away, since the start
     retries: int = 0
+    #: the sinks that are behind, the farthest first
+    deliveries: Sequence[DeliveryStatus] = ()
+    #: the size of the results that wait for sinks and questions
+    result_log_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As JSON, which has the measurements beside the other facts."""
         body = dict(vars(self))
         del body["recovery"], body["measured"], body["elastic"], body["outage"]
+        body["deliveries"] = [dict(vars(one)) for one in self.deliveries]
         if not self.clock_behind_seconds:
             del body["clock_behind_seconds"]
         if self.outage is not None:
@@ -238,6 +257,8 @@ class EngineStatus:
             "clock_behind_seconds": body.get("clock_behind_seconds", {}),
             "outage": _read(OutageStatus, body["outage"]) if "outage" in body else None,
             "retries": body.get("retries", 0),
+            "deliveries": [_read(DeliveryStatus, one) for one in body.get("deliveries", ())],
+            "result_log_bytes": body.get("result_log_bytes", 0),
         }
         return _read(EngineStatus, {**body, **parts})
 
@@ -258,8 +279,15 @@ def set_engine(registry: Registry, status: EngineStatus) -> None:
     registry.replace(m.BACKLOG, (((stream,), units) for stream, units in status.backlog.items()))
     behind = status.clock_behind_seconds.items()
     registry.replace(m.CLOCK_BEHIND, (((stream,), seconds) for stream, seconds in behind))
-    registry.set(m.OUTAGE_SECONDS, 0.0 if status.outage is None else status.outage.seconds)
+    outages = [] if status.outage is None else [status.outage.seconds]
+    outages += [one.seconds for one in status.deliveries if one.failures]
+    registry.set(m.OUTAGE_SECONDS, max(outages, default=0.0))
     registry.set(m.EXTERNAL_RETRIES, status.retries)
+    registry.replace(m.DELIVERY_LAG, (((one.job, one.sink), one.epochs) for one in status.deliveries))
+    registry.replace(
+        m.DELIVERY_LAG_SECONDS, (((one.job, one.sink), one.seconds) for one in status.deliveries)
+    )
+    registry.set(m.RESULT_LOG_BYTES, status.result_log_bytes)
     period = status.measured
     if period is None:
         return

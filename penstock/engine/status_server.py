@@ -12,15 +12,18 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from penstock.delivery.sink_delivery import DeliveryLag
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.line_server import LineServer
 from penstock.engine.status import (
     DecisionStatus,
+    DeliveryStatus,
     ElasticStatus,
     EngineStatus,
     OutageStatus,
@@ -30,8 +33,8 @@ from penstock.engine.status import (
 )
 from penstock.epoch.recovery import RecoveryOutcome
 from penstock.epoch.report import EpochReport
-from penstock.epoch.retries import Outage
 from penstock.metrics import Registry, expose
+from penstock.retries import Outage
 from penstock.scaling.measurements import Snapshot
 from penstock.scaling.progress import SHOWN_DEATHS, describe_order
 
@@ -92,6 +95,10 @@ class StatusServer:
         return json.dumps(status(self._engine, latest_snapshot(self._engine)).to_json()).encode()
 
 
+#: sinks that are behind, as far as a status names them
+_SHOWN_LAGS = 100
+
+
 def latest_snapshot(engine: Engine) -> Snapshot | None:
     """The newest measurements. Without an elastic loop, this measures if it is time."""
     if engine.elasticity is None and engine.meter.is_ready(_LEAST_PERIOD, _MOST_PERIOD):
@@ -124,14 +131,25 @@ def status(engine: Engine, latest: Snapshot | None) -> EngineStatus:
         recovery=_recovery_status(recovery) if recovery.has_epochs else None,
         measured=None if latest is None else PeriodStatus.of(latest, max(now - latest.at, 0.0)),
         elastic=None if elasticity is None else _elastic_status(elasticity, now),
-        outage=None if engine.outage is None else _outage_status(engine.outage),
+        outage=None if engine.retries.outage is None else _outage_status(engine.retries.outage),
         retries=engine.retry_count,
+        deliveries=_delivery_status(engine.program.deliveries.lags()[:_SHOWN_LAGS]),
+        result_log_bytes=engine.program.result_log_bytes,
     )
 
 
 def _outage_status(outage: Outage) -> OutageStatus:
     seconds = round(max(time.monotonic() - outage.since, 0.0), 1)
     return OutageStatus(outage.step, outage.condition, str(outage.error), seconds, outage.failures)
+
+
+def _delivery_status(lags: Sequence[DeliveryLag]) -> list[DeliveryStatus]:
+    return [
+        DeliveryStatus(
+            one.job, one.sink, one.cursor, one.epochs, round(one.seconds, 1), one.failures, one.error
+        )
+        for one in lags
+    ]
 
 
 def _recovery_status(recovery: RecoveryOutcome) -> RecoveryStatus:

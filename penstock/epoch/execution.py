@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from penstock.epoch.checkpoint import Checkpoints
-from penstock.epoch.delivery import DeliveryPlan
+from penstock.epoch.emission import Emission
 from penstock.epoch.gather import EpochResult
 from penstock.epoch.migration import MigrationResult
 from penstock.epoch.report import EpochReport
@@ -97,8 +97,8 @@ class Execution:
     record: EpochRecord
     plan: Plan
     result: EpochResult
-    delivery: DeliveryPlan
-    #: whether it was recorded before; and whether the sinks are known to have it
+    emission: Emission
+    #: whether it was recorded before; and whether the result log is known to have had it
     replayed: bool
     already_delivered: bool
     needs_replay: bool
@@ -112,8 +112,8 @@ class Execution:
 
     @property
     def delivery_skipped(self) -> bool:
-        """Whether sinks have it and receive nothing again."""
-        return self.already_delivered and not self.delivery.redelivers
+        """Whether it was emitted before, and sinks receive nothing again."""
+        return self.already_delivered and not self.emission.redelivered
 
     @cached_property
     def watermarks(self) -> Mapping[str, int | None]:
@@ -167,9 +167,9 @@ class Execution:
             replayed=self.replayed,
             already_delivered=self.already_delivered,
             delivery_skipped=self.delivery_skipped,
-            redelivered=self.delivery.redelivers,
+            redelivered=bool(self.emission.redelivered),
             repeated_rows=repeated_rows,
-            withheld_rows=self.delivery.withheld_rows,
+            withheld_rows=self.emission.withheld_rows,
             suspended=self.plan.suspended_outputs,
             job_bytes=self._job_bytes(),
             needs_replay=self.needs_replay,

@@ -17,8 +17,9 @@ StepName = Literal[
     "scanned",  # a scan task is done
     "sliced",  # a slice task has written its runs
     "gathered",  # the results are complete, in memory
-    "delivered",  # the sinks hold the epoch
+    "emitted",  # the result log has the epoch
     "committed",  # the manifest is in place
+    "delivered",  # all sinks have the epoch, but for those of an engine that holds its rows back
 ]
 STEPS: tuple[StepName, ...] = get_args(StepName)
 #: the steps of a migration, all before the epoch record is written

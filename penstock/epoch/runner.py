@@ -1,11 +1,12 @@
-"""Executes one epoch on the driver: record, stages, gather, delivery, commit.
+"""Executes one epoch on the driver: record, stages, gather, emission, commit.
 
 Guarantees:
 - The epoch record is durable before anything executes, and an epoch that has one is repeated as recorded.
-- Sinks have an epoch before its manifest is in place. Both are idempotent by epoch, so an epoch can be repeated from
-  any point in between. With its manifest an epoch is over: the next start continues after the newest manifest.
-- Where not every epoch has a durable manifest, the record of the next epoch shows that the sinks have this one, since
-  it is written after delivery. So an epoch that is repeated and is not the last recorded one is not delivered again.
+- The result log has an epoch's rows before its manifest is in place. Both are idempotent by epoch, so an epoch can be
+  repeated from any point in between. With its manifest an epoch is over: the next start continues after the newest
+  manifest, and sinks get from the result log what they lack.
+- Where not every epoch has a durable manifest, the record of the next epoch shows that this one was emitted, since it
+  is written afterwards.
 - Records, manifests and sinks refuse an engine of a lower generation. Looking at the fence before each write only
   tells such an engine early.
 """
@@ -25,7 +26,7 @@ import polars as pl
 
 from penstock.catalogue.program import Program
 from penstock.epoch.checkpoint import Checkpoints
-from penstock.epoch.delivery import Delivery, keep_last_results, plan_delivery
+from penstock.epoch.emission import keep_last_results, plan_emission
 from penstock.epoch.execution import Execution, describe_skips
 from penstock.epoch.gather import EpochResult, gather_epoch
 from penstock.epoch.job_failures import JobsFailed, JobShares
@@ -49,6 +50,7 @@ from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset, WatermarksAndCounters
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
+from penstock.state.shared_records import RECORDS_KEPT
 
 __all__ = ["EpochReport", "EpochRunner", "RunnerSettings", "Shape"]
 
@@ -57,6 +59,8 @@ _LOG = logging.getLogger(__name__)
 SMALL_STATE_BYTES = 16_000_000
 #: how often a new executor rehearses: Java is slow the first time, and not yet quick the second
 REHEARSALS = 3
+#: how long the report of an epoch that is delivered again waits for the sinks, in seconds, to count what they took
+_REPEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ class RunnerSettings:
     job_memory: JobMemory | None = None
     #: how many bytes of rows a job may emit in a task; 0 for no limit
     job_result_bytes: int = 0
+    #: how many bytes of results may wait for sinks and questions
+    result_log_bytes: int = 2_000_000_000
 
 
 @dataclass
@@ -107,7 +113,7 @@ class _CurrentEpoch:
     epoch: int = -1
     maps: BucketMaps | None = None
     execution: Execution | None = None
-    repeated_rows: Mapping[str, int] | None = None
+    emitted: frozenset[str] | None = None
 
 
 class EpochRunner:
@@ -121,7 +127,6 @@ class EpochRunner:
         settings: RunnerSettings,
         *,
         fence: Fence | None = None,
-        delivery: Delivery | None = None,
         recovery: RecoveryActions | None = None,
     ) -> None:
         self._stages = stages
@@ -130,12 +135,14 @@ class EpochRunner:
         self._shape, self._location = settings.shape, settings.location
         self._job_seconds, self._job_memory = settings.job_seconds, settings.job_memory
         self._job_result_bytes = settings.job_result_bytes
+        self._result_log_bytes = settings.result_log_bytes
         self._worker_deaths = WorkerDeaths(settings.job_memory)
         #: how much of epochs jobs have taken so far
         self.shares = settings.job_shares
         #: checked before each write; None for an engine that follows, or has no lease
         self.fence = fence
-        self._delivery = delivery or Delivery(lambda: state.generation, state.path)
+        self._deliveries = program.deliveries
+        self._deliveries.on_delivered = lambda epoch: reached("delivered", epoch)
         self.checkpoints = Checkpoints(state, self._location.memory, settings.checkpoint_every)
         self._recovery = recovery or RecoveryActions()
         if self._recovery.initial is not None:
@@ -217,15 +224,15 @@ class EpochRunner:
             current.execution = self._execute(epoch, start, end)
         execution = current.execution
         reached("gathered", epoch)
-        if current.repeated_rows is None:
-            current.repeated_rows = self._deliver(execution)
-        repeated_rows = current.repeated_rows
-        reached("delivered", epoch)
+        if current.emitted is None:
+            current.emitted = self._emit(execution)
+        reached("emitted", epoch)
         self._commit(execution)
-        if not self._delivery.held_epochs and self._state.records.read(epoch + 1) is None:
-            # neither rows that are held back nor a recorded epoch need the sinks of dropped jobs
-            self._program.epochs.close_unused(execution.record.commands)
         reached("committed", epoch)
+        self._deliveries.add(epoch, current.emitted)
+        if self._state.records.read(epoch + 1) is None:  # no recorded epoch needs the sinks of dropped jobs
+            self._program.epochs.close_unused(execution.record.commands)
+        repeated_rows = self._repeated_rows(execution)
         self._pause_expensive_jobs(execution, time.perf_counter() - started)
         seconds = time.perf_counter() - started
         migration = self._migrations.finish_epoch(seconds, execution.watermark)
@@ -262,17 +269,25 @@ class EpochRunner:
         reached("recorded", epoch)
         to_suspend = self._recovery.outputs_to_suspend(epoch, plan)
         executed_plan, result = self._run_stages(epoch, record, maps, to_suspend)
-        delivery = plan_delivery(result.rows, self._recovery, plan, skipping, already_delivered)
+        emission = plan_emission(result.rows, self._recovery, plan, skipping, already_delivered)
         return Execution(
             record,
             executed_plan,
             result,
-            delivery,
+            emission,
             replayed=replayed,
             already_delivered=already_delivered,
             needs_replay=needs_replay,
             skipping=skipping,
         )
+
+    def _repeated_rows(self, execution: Execution) -> Mapping[str, int]:
+        """How many rows sinks have taken again of an epoch that is delivered again, by output."""
+        emission = execution.emission
+        if not emission.redelivered:
+            return {}
+        taken = self._deliveries.take_repeated_rows(execution.epoch, _REPEAT_SECONDS)
+        return {name: taken.get(name, 0) for name in emission.rows.keys() & emission.redelivered}
 
     def _new_record(self, start: Offset, end: Offset, maps: BucketMaps, *, needs_replay: bool) -> EpochRecord:
         before = None
@@ -367,21 +382,16 @@ class EpochRunner:
             unused_runs=self._unused_runs,
         )
 
-    def _deliver(self, execution: Execution) -> Mapping[str, int]:
-        """Deliver an epoch, unless the sinks have it; returns the rows that they have taken once more, by output."""
+    def _emit(self, execution: Execution) -> frozenset[str]:
+        """Append what an epoch emits to the result log, which may have it; returns the outputs with rows."""
         self._check_fence()
-        record, delivery = execution.record, execution.delivery
-        taken: Mapping[str, int] = {}
-        if not execution.delivery_skipped:
-            parts = (execution.result.side_output, describe_skips(record))
-            frames = [] if execution.already_delivered else [part for part in parts if part is not None]
-            side_output = pl.concat(frames) if frames else None
-            rows = self._program.epochs.deliverable(record.commands, delivery.to_sinks)
-            taken = self._delivery.deliver(execution.epoch, execution.plan, rows, side_output)
-        self._program.epochs.keep_results(
-            execution.epoch, record.commands, execution.plan, delivery.to_keep, execution.result.last
+        record, emission, result = execution.record, execution.emission, execution.result
+        parts = (result.side_output, describe_skips(record))
+        frames = [part for part in parts if part is not None]
+        side_output = pl.concat(frames) if frames else None
+        return self._program.epochs.emit(
+            execution.epoch, record.commands, emission.rows, emission.only_for_jobs, side_output, result.last
         )
-        return taken if execution.already_delivered else {}
 
     def _commit(self, execution: Execution) -> None:
         """Commit the state after an epoch."""
@@ -407,14 +417,16 @@ class EpochRunner:
             self._program.epochs.pause_jobs(execution.record.commands, errors)
 
     def remove_old_state(self, keep: int) -> None:
-        """Remove manifests beyond the newest `keep`, and the runs that nobody needs; have logs and the program forget
-        what is before them."""
+        """Remove manifests beyond the newest `keep`, and the runs and results that nobody needs; have logs and the
+        program forget what is before them."""
         self._check_fence()
         self._drop_cached(self._state.remove_old_state(keep))
         oldest = min(self._state.manifests.epochs(), default=0)
         end = self._state.records.read_end(oldest)
         if end is None:
             return
+        followers_lack = 0 if self._state.shared_records is None else RECORDS_KEPT
+        self._program.prune_results(oldest - followers_lack, self._result_log_bytes)
         if oldest:  # after epoch 0 a rollback can still go back to the start
             self._program.epochs.forget_commands_before(end.commands)
         for name, scan in self._program.epochs.plan(self._program.commands).scans.items():

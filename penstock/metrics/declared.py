@@ -68,7 +68,24 @@ OUTAGE_SECONDS = _declare(
     "outage_seconds",
     "gauge",
     "seconds",
-    "How long something outside has been away that the engine waits for.",
+    "How long something outside has been away that the engine, or the rows of a job, wait for.",
+)
+DELIVERY_LAG = _declare(
+    "delivery_lag_epochs",
+    "gauge",
+    "epochs",
+    "How many epochs with rows of a job a sink lacks; only for sinks that are behind.",
+    ("job", "sink"),
+)
+DELIVERY_LAG_SECONDS = _declare(
+    "delivery_lag_seconds",
+    "gauge",
+    "seconds",
+    "How long the first rows that a sink lacks have waited for it.",
+    ("job", "sink"),
+)
+RESULT_LOG_BYTES = _declare(
+    "result_log_bytes", "gauge", "bytes", "The size of the results that are kept for sinks and questions."
 )
 LATE_EVENTS = _declare("late_events_total", "counter", "events", "Events that came too late.")
 DEAD_LETTERS = _declare("dead_letters_total", "counter", "records", "Records that could not be decoded.")

@@ -56,12 +56,13 @@ class Follower:
             return None
         if (lease := self._acquire_lease(engine.state.path)) is not None:
             return lease
-        engine.delivery.drop_held(engine.role.leader_committed)
+        deliveries = engine.program.deliveries
+        deliveries.follow()
         if record.scheme is Scheme.active_replication:
-            engine.delivery.release()
+            deliveries.release()
         else:
-            engine.delivery.hold()
-        held = len(engine.delivery.held_epochs)
+            deliveries.hold()
+        held = len(deliveries.held_epochs)
         if held != registration.entry.held or registration.has_unreported:
             registration.report(held=held)
         return None

@@ -346,13 +346,6 @@ class Replica:
         last = self._unit.shared_records.read_code()
         return last is not None and last != code
 
-    def _check_promotion(self, engine: Engine, lease: Lease) -> None:
-        """While a sink is away from which the leader has to go on: raise without the lease, stop if it is dismissed."""
-        lease.check()
-        with contextlib.suppress(ExternalError):
-            if self._is_dismissed(self._unit.record()):
-                engine.stop()
-
     def _look_as_follower(self, follower: Follower, engine: Engine) -> None:
         if self._lease is None and (lease := follower.look()) is not None:
             self._promote(engine, lease)
@@ -364,7 +357,6 @@ class Replica:
         engine.promote(
             lease,
             lambda: self._become_leader(lease, engine, lease_at, was_following=True),
-            lambda: self._check_promotion(engine, lease),
         )
         seconds = time.monotonic() - started_at
         self._registration.report(held=0)

@@ -22,7 +22,7 @@ from penstock.catalogue.code_requests import CodeRequest
 from penstock.catalogue.command import Reply
 from penstock.catalogue.coordinators import Coordinators
 from penstock.catalogue.program import Program
-from penstock.catalogue.results import JobResult
+from penstock.delivery.result_log import JobResult
 from penstock.engine.gauges import Gauges
 from penstock.engine.status import EngineStatus, set_engine
 from penstock.epoch.runner import EpochReport

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Iterator
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.catalogue.results import JobResult
+from penstock.delivery.result_log import JobResult
 from penstock.errors import PenstockError, UserError
 from penstock.server.host import Host
 from penstock.server.limits import Limits

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.catalogue.results import JobResult
+from penstock.delivery.result_log import JobResult
 from penstock.errors import ExternalError, InternalError, PenstockError
 from penstock.sinks.portable import to_portable
 from penstock.state.ipc import dense_stream_bytes

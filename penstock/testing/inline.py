@@ -30,6 +30,9 @@ from penstock.state.bucket_map import BucketMaps
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
+#: how long an epoch waits for sinks, in seconds
+_DELIVERY_SECONDS = 30.0
+
 
 @former_names(recycle="remove_old_state")
 class InlineEngine:
@@ -59,6 +62,7 @@ class InlineEngine:
         closing: EmissionLimit | None = None,
         drop_state: bool = False,
         job_result_bytes: int = 0,
+        result_log_bytes: int = 2_000_000_000,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -90,6 +94,7 @@ class InlineEngine:
                 JobShares(job_share, 0.0),
                 checkpoint_every,
                 job_result_bytes=job_result_bytes,
+                result_log_bytes=result_log_bytes,
             ),
             fence=fence,
             recovery=self.recovery.actions,
@@ -121,10 +126,18 @@ class InlineEngine:
         if callable(self._slices):
             self.runner.set_slice_count(self._slices(end.epoch))
         report = self.runner.run(end.epoch, self._start, end)
+        self._finish_deliveries()
         self.recovery.count(report)
         self.admission.observe(report.units, report.seconds, report.pending)
         self._start = end
         return report
+
+    def _finish_deliveries(self) -> None:
+        """Wait for the sinks, so that a test finds its rows there. Raises what they raise."""
+        deliveries = self._program.deliveries
+        deliveries.finish(_DELIVERY_SECONDS)
+        if (outage := deliveries.outage) is not None:
+            raise outage.error
 
     def remove_old_state(self, keep: int) -> None:
         """Remove all but the newest manifests, as an engine does every ten epochs."""

@@ -77,7 +77,7 @@ def serving(
 ) -> Iterator[Serving]:
     """Serve an app or a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` returns True.
     `token`: a token, or the path of a file of tokens."""
-    program = program_of(app, state, keeps_results=True) if isinstance(app, App) else app
+    program = program_of(app, state) if isinstance(app, App) else app
     host = Host(program, state, StatementGuard(files, state, code=code))
     engine = InlineEngine(program, state, epoch_units=epoch_units)
     stop = threading.Event()

@@ -48,12 +48,10 @@ class AppCase:
         self.state, self.out = folder / "state", folder / "out"
 
     @contextmanager
-    def running(
-        self, *, keeps_results: bool = True, fold_after: int = 1_000, **options: Any
-    ) -> Iterator[kit.Running]:
+    def running(self, *, fold_after: int = 1_000, **options: Any) -> Iterator[kit.Running]:
         options.setdefault("epoch_units", 20 * EVENT_BYTES)
         app = AppPlan.of(build_app(self.files, self.out, *self.names))
-        program = Program("shop", self.state, app=app, keeps_results=keeps_results, fold_after=fold_after)
+        program = Program("shop", self.state, app=app, fold_after=fold_after)
         engine = InlineEngine(program, self.state, **options)
         try:
             yield program, engine

@@ -87,7 +87,7 @@ def test_the_app_emits_the_same_rows_with_other_epochs_and_slices(
         assert sorted(case.lines(name)) == sorted(undisturbed.lines(name)) != []
 
 
-@pytest.mark.parametrize("step", ["recorded", "sliced", "gathered", "delivered", "committed"])
+@pytest.mark.parametrize("step", ["recorded", "sliced", "gathered", "emitted", "committed"])
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_a_kill_around_a_command_gives_the_same_bytes(
     step: str, epoch: int, undisturbed: AppCase, files: Files, tmp_path: Path

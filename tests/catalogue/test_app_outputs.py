@@ -17,7 +17,7 @@ from penstock.errors import UserError
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
-from tests.catalogue.app_kit import EVENTS, SQL, AppCase, build_app, write_sessions
+from tests.catalogue.app_kit import EVENTS, AppCase, build_app, write_sessions
 from tests.catalogue.python_kit import EVENT_BYTES, Files, alter
 
 
@@ -158,26 +158,6 @@ def test_an_output_is_queried_and_shown_as_any_job(files: Files, tmp_path: Path)
         assert [row["stream"] for row in jobs.execute("SHOW STREAMS")[0].rows] == ["clicks"]
 
 
-def test_asking_an_engine_that_keeps_no_results_of_its_app_is_refused(files: Files, tmp_path: Path) -> None:
-    case = AppCase(tmp_path, files)
-    with case.running(keeps_results=False) as (jobs, engine):
-        jobs.execute(SQL.format("by_sql"))
-        list(engine.steps())
-        assert jobs.ask("by_sql") is not None
-        with pytest.raises(UserError, match="RESULTS_NOT_KEPT"):
-            jobs.ask("counts")
-
-
-def test_previous_reads_an_output_whose_results_are_not_kept(files: Files, tmp_path: Path) -> None:
-    rows = {}
-    for keeps in (True, False):
-        case = AppCase(tmp_path / str(keeps), files, "counts")
-        sql = "CREATE JOB before AS SELECT page, count FROM PREVIOUS(counts)"
-        case.run({0: sql}, keeps_results=keeps)
-        rows[keeps] = case.rows("before")
-    assert rows[True] == rows[False] != []
-
-
 @pytest.mark.parametrize("reset", ["alter", "empty"])
 def test_resetting_an_output_resets_its_ranking(reset: str, files: Files, tmp_path: Path) -> None:
     clicks = files.stream
@@ -187,7 +167,7 @@ def test_resetting_an_output_resets_its_ranking(reset: str, files: Files, tmp_pa
         'query = clicks.key_by("page").running("1s").count().map(least=-pl.col("count")).top(4, by="least")',
         "tops.py",
     )
-    program = program_of(app, tmp_path / "state", keeps_results=True)
+    program = program_of(app, tmp_path / "state")
     engine = InlineEngine(program, tmp_path / "state", epoch_units=20 * EVENT_BYTES)
     list(zip(range(8), engine.steps(), strict=False))
     if reset == "alter":

@@ -64,7 +64,7 @@ def test_jobs_whose_function_is_gone_fail_and_the_others_continue(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["recorded", "gathered", "delivered"])
+@pytest.mark.parametrize("step", ["recorded", "gathered", "emitted"])
 def test_an_epoch_that_was_repeated_without_the_broken_jobs_stays_without_them(
     step: str, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def test_a_kill_in_the_epoch_of_a_command_changes_no_results(
     )
 
 
-@pytest.mark.parametrize("step", ["recorded", "sliced", "delivered"])
+@pytest.mark.parametrize("step", ["recorded", "sliced", "emitted"])
 def test_a_kill_between_durable_manifests_changes_no_results(
     step: str, undisturbed: dict[str, Any], state: Path
 ) -> None:

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
-from penstock.catalogue.results import Results
+from penstock.delivery.followed_results import FollowedResults
+from penstock.delivery.result_log import ResultLog
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
@@ -77,7 +77,7 @@ def test_the_latest_result_is_that_of_the_last_window(tmp_path: Path, units: int
 
 def test_the_latest_result_of_an_apps_output_is_that_of_the_last_window(tmp_path: Path) -> None:
     counts = kit.clicks(EVENTS).key_by("page").window("10s").count()
-    program = program_of(ps.app("counted", ps.output("counts", counts)), tmp_path, keeps_results=True)
+    program = program_of(ps.app("counted", ps.output("counts", counts)), tmp_path)
     engine = InlineEngine(program, tmp_path, epoch_units=1_000)
     try:
         list(engine.steps())
@@ -90,13 +90,13 @@ def test_the_latest_result_of_an_apps_output_is_that_of_the_last_window(tmp_path
 
 def test_in_result_files_of_former_versions_all_rows_are_the_latest(tmp_path: Path) -> None:
     rows = pl.DataFrame({"n": [1, 2, 3]})
-    results = Results(tmp_path)
-    results.put(4, {"a": rows, "b": rows}, {"a": 1})
+    results = ResultLog(tmp_path)
+    results.append(4, {"a": rows, "b": rows}, {"a": 1})
     path = tmp_path / "results" / f"{4:012d}.arrow"
     for former, a in ((False, [3]), (True, [1, 2, 3])):
         if former:
             path.write_bytes(stream_bytes(from_stream(path.read_bytes()).drop("last")).to_pybytes())
-        again = Results(tmp_path)
+        again = ResultLog(tmp_path)
         again.load(["a", "b"])
         latest = {name: again.latest(name) for name in "ab"}
         assert {name: one and one.rows["n"].to_list() for name, one in latest.items()} == {

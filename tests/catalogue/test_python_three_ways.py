@@ -287,7 +287,7 @@ def test_the_other_jobs_emit_the_same_rows_with_other_epochs_and_slices(
     assert rows_in_sinks(case.out) == rows_in_sinks(undisturbed.out)
 
 
-@pytest.mark.parametrize("step", ["recorded", "sliced", "gathered", "delivered", "committed"])
+@pytest.mark.parametrize("step", ["recorded", "sliced", "gathered", "emitted", "committed"])
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_a_kill_around_a_command_gives_the_same_bytes(
     step: str,
@@ -316,7 +316,7 @@ def test_a_repeated_epoch_runs_the_code_it_ran_before(files: Files, tmp_path: Pa
     whole.run(actions)
     expected = whole.rows("tagged")
     assert {row[1] for _, row in expected} == {"old", "new"}
-    for step in ("recorded", "sliced", "gathered", "delivered", "committed"):
+    for step in ("recorded", "sliced", "gathered", "emitted", "committed"):
         case = Case(tmp_path / step, files)
         case.run({2: actions[2]}, (step, 4), checkpoint_every=4)
         file = case.write_job("new")

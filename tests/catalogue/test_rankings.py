@@ -49,7 +49,7 @@ def build_program(how: str, state: Path) -> Program:
         return Program("rankings", state, streams={"clicks": stream}, queries={"tops": tops})
     others = totals if how == "shared" else stream.select("page")
     app = ps.app("rankings", ps.output("tops", tops), ps.output("others", others))
-    return program_of(app, state, keeps_results=True)
+    return program_of(app, state)
 
 
 def final_counts(

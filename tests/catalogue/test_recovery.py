@@ -93,7 +93,7 @@ def _page(row: tuple[Any, ...]) -> str:
     return next(value for value in row if isinstance(value, str))
 
 
-@pytest.mark.parametrize("step", ["recorded", "gathered", "delivered", "committed"])
+@pytest.mark.parametrize("step", ["recorded", "gathered", "emitted", "committed"])
 def test_precise_jobs_emit_everything_at_whatever_step_the_engine_is_killed(
     step: str, undisturbed: Rows, tmp_path: Path
 ) -> None:

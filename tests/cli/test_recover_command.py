@@ -70,7 +70,7 @@ def test_an_epoch_continues_without_a_file_that_is_gone(
     done = run_in_process(*shlex.split(command)[1:])
     assert (done.returncode, done.stderr) == (0, "")
     assert "skipped" in run_in_process("recover", "show", str(state)).stdout
-    with crash_at("delivered", 2), pytest.raises(Crashed):
+    with crash_at("emitted", 2), pytest.raises(Crashed):
         run_inline(app(logs, out), state, **options)
     run_inline(app(logs, out), state, **options)
 

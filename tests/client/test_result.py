@@ -10,9 +10,9 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.catalogue.results import JobResult
 from penstock.client.result import Result
 from penstock.client.subscription import EventReader, ServerEvent
+from penstock.delivery.result_log import JobResult
 from penstock.server.subscriptions import encode_event
 from penstock.server.wire import result_json
 

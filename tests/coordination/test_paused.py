@@ -76,7 +76,7 @@ def end(process: subprocess.Popen[str]) -> None:
         *(("unchecked", step) for step in STEPS),
         ("checked", "recorded"),
         ("checked", "gathered"),
-        ("checked", "delivered"),
+        ("checked", "emitted"),
     ],
 )
 def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_resumes(

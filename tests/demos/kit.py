@@ -74,7 +74,7 @@ def run_three_ways(build: Build, folder: Path, *, units: int, most_slices: int =
     )
     assert in_any_order(read_rows(folder / "cut")) == in_any_order(straight), "cut into other epochs"
     dying = build(folder / "killed")
-    for at, number in (("sliced", 1), ("delivered", 2)):
+    for at, number in (("sliced", 1), ("emitted", 2)):
         with killed_at(at, number):
             run_inline(dying, folder / "killed-state", epoch_units=2 * units, slices=1)
     run_inline(build(folder / "killed"), folder / "killed-state", epoch_units=3 * units, slices=most_slices)

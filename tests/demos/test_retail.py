@@ -137,7 +137,7 @@ def test_the_jobs_of_the_shop_three_ways(tmp_path: Path) -> None:
     assert all(straight[name] for name in ("micro_promotion", "product_bundling", "sale_prediction"))
     run_shop(lines, tmp_path / "cut", 500, 3)
     assert job_results(tmp_path / "cut") == straight
-    for at, number in (("sliced", 1), ("delivered", 2)):
+    for at, number in (("sliced", 1), ("emitted", 2)):
         with killed_at(at, number):
             run_shop(lines, tmp_path / "killed", 700, 2)
     run_shop(lines, tmp_path / "killed", 900, 4)

@@ -197,7 +197,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.kill
 def test_a_killed_process_recovers_from_the_durable_manifest(undisturbed: Rows, folder: Path) -> None:
-    for step, number in (("delivered", 6), ("sliced", 9), ("gathered", 10)):
+    for step, number in (("emitted", 6), ("sliced", 9), ("gathered", 10)):
         child = subprocess.run(
             [sys.executable, "-c", CHILD, str(folder)],
             env=os.environ | {"PENSTOCK_KILL_AT": f"{step}:{number}"},

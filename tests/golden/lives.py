@@ -342,7 +342,7 @@ def make_program(query: Query, state: Path, fold_after: int | None = None) -> Pr
     if fold_after is None:
         return program_of(query, state)
     if not isinstance(query, JobsApp):
-        return Program(query.name, state, app=AppPlan.of(query), keeps_results=False, fold_after=fold_after)
+        return Program(query.name, state, app=AppPlan.of(query), fold_after=fold_after)
     given = {name: getattr(query, name) for name in ("streams", "queries", "functions")}
     return Program(query.name, state, **given, begin=query.sql, fold_after=fold_after)
 

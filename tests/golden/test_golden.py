@@ -65,7 +65,7 @@ def test_a_state_directory_continues_exactly(
 
 
 #: steps at which the engine that continues is killed, before the manifest is in place
-STEPS: tuple[StepName, ...] = ("recorded", "sliced", "delivered")
+STEPS: tuple[StepName, ...] = ("recorded", "sliced", "emitted")
 
 
 def is_killed_in_test(release: str, name: str, number: int) -> bool:
@@ -173,7 +173,7 @@ def test_an_engine_that_was_killed_left_epochs_to_repeat(release: str, name: str
     assert about["recorded"] > about["epoch"]
     assert isinstance(one, variants.Killed)
     beyond = delivered != case.found(tmp_path, about["epoch"])
-    assert beyond == (one.step == "delivered" or one.checkpoint_every > 1)
+    assert beyond == (one.step == "emitted" or one.checkpoint_every > 1)
 
 
 @pytest.mark.kill

@@ -38,7 +38,7 @@ def check_change(folder: Path, sink: str, change: str, step: str, count: Callabl
     assert count() == 40
 
 
-@pytest.mark.parametrize("step", ["recorded", "delivered"])
+@pytest.mark.parametrize("step", ["recorded", "emitted"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_of_sqlite_has_the_rows_once(change: str, step: str, tmp_path: Path) -> None:
     def count() -> int:
@@ -49,7 +49,7 @@ def test_a_table_of_sqlite_has_the_rows_once(change: str, step: str, tmp_path: P
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("step", ["recorded", "delivered"])
+@pytest.mark.parametrize("step", ["recorded", "emitted"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_of_postgres_has_the_rows_once(
     change: str, step: str, postgres_address: str, tmp_path: Path

@@ -31,13 +31,13 @@ from tests.logs.test_replicated_log import Frail, Pruned
 LINES = golden.lines(count=120)
 
 
-def program(log: Log) -> Program:
+def program(log: Log, state: Path = Path("nowhere")) -> Program:
     events = ps.stream("events", log, golden.decoder(), time="time", lateness="5s", idle_after=None)
     counts = events.key_by("page").window("10s").count("visits")
     paths = events.key_by("user").last(3, "page").map(path=ps.col("page").list.join(">"))
     outputs = {"counts": counts, "paths": paths.select("user", "path")}
     app = ps.app("golden", *(ps.output(name, rows) for name, rows in outputs.items()))
-    return program_of(app, Path("nowhere"))
+    return program_of(app, state)
 
 
 def rows(reports: list[EpochReport]) -> dict[str, list[Any]]:
@@ -159,7 +159,7 @@ def test_records_before_the_start_of_the_only_copy_are_reported_as_skipped(tmp_p
     away.away = True
     log = ps.replicated(away, pruned)
     clock = log.clock = ManualClock()
-    engine = InlineEngine(program(log), tmp_path / "state")
+    engine = InlineEngine(program(log, tmp_path / "state"), tmp_path / "state")
     first = engine.step()
     assert first is not None
     assert (first.events, first.skipped_partitions) == (0, 0)

@@ -346,7 +346,7 @@ def test_outputs_of_an_app_are_queried_and_changed_like_jobs(state: Path) -> Non
 def test_jobs_that_agents_reduce_for_report_why_they_do_not_change(state: Path) -> None:
     text = f"""CREATE STREAM clicks FROM segments('{state}/log') FORMAT combined_log EVENT TIME time;
     CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"""
-    program = program_of(compile_reduction(text, "clicks").engine_app(), state, keeps_results=True)
+    program = program_of(compile_reduction(text, "clicks").engine_app(), state)
     query = {"query": "SELECT path FROM clicks"}
     with (
         serving(program, state, by_itself=False) as running,

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from penstock.catalogue.program import Program
-from penstock.catalogue.results import Results
 from penstock.client.subscription import EventReader
+from penstock.delivery.result_log import ResultLog
 from penstock.server.limits import Limits
 from penstock.server.subscriptions import Ring
 from tests.catalogue import kit as jobs_kit
@@ -142,12 +142,12 @@ def test_a_service_that_ends_reports_it(state: Path) -> None:
 def test_results_that_are_no_longer_retained_are_reported_and_not_skipped(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Results.__init__
+    made = ResultLog.__init__
 
-    def few(self: Results, directory: Path, kept: int = 10) -> None:
+    def few(self: ResultLog, directory: Path, kept: int = 10) -> None:
         made(self, directory, kept)
 
-    monkeypatch.setattr(Results, "__init__", few)
+    monkeypatch.setattr(ResultLog, "__init__", few)
     with kit.site(state, kit.ALL) as site:
         site.epochs(30)
         first_retained = site.running.host.program.questions.retained_from

@@ -55,7 +55,7 @@ def test_kills_between_durable_manifests_do_not_change_the_rows(
     """Each run is killed some epochs after the one before, with state that was in memory only. Rows are exchanged by a
     partitioner."""
     build = partial(golden_rest.build, partition=PARTITIONER)
-    kills: tuple[tuple[StepName, int], ...] = (("sliced", 1), ("gathered", 3), ("delivered", 6))
+    kills: tuple[tuple[StepName, int], ...] = (("sliced", 1), ("gathered", 3), ("emitted", 6))
     for number, (step, epoch) in enumerate(kills):
         life = Way(60, 2 + number, killed_at=step, killed_in_epoch=epoch, checkpoint_every=4)
         assert run_killed(build, tmp_path, life), f"it did not come to {step} of epoch {epoch}"

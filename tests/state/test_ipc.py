@@ -17,7 +17,7 @@ READ_WHILE_WRITING = """
 import faulthandler, threading, time
 import polars as pl
 from penstock.server.wire import result_json, rows_arrow
-from penstock.catalogue.results import JobResult, _encode_rows
+from penstock.delivery.result_log import JobResult, _encode_rows
 from penstock.state.ipc import dense_stream_bytes, stream_bytes
 
 rows = pl.DataFrame({"user": ["a"] * 5, "count": range(5)})

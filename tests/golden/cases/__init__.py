@@ -75,11 +75,9 @@ _ALL = (
     ),
     Killed("killed-before-the-manifest", engines.some_of_each, step="sliced"),
     Killed("killed-after-the-record", engines.some_of_each, step="recorded"),
-    Killed("killed-after-the-sinks", engines.sinks, step="delivered"),
+    Killed("killed-after-the-sinks", engines.sinks, step="emitted"),
     Killed("killed-between-checkpoints", engines.some_of_each, checkpoint_every=4, step="sliced", cut=5),
-    Killed(
-        "killed-between-checkpoints-delivered", engines.sinks, checkpoint_every=4, step="delivered", cut=4
-    ),
+    Killed("killed-between-checkpoints-delivered", engines.sinks, checkpoint_every=4, step="emitted", cut=4),
     # what format 2 brought, or came with it
     Case(
         "jobs-from-files",

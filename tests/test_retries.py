@@ -13,8 +13,8 @@ import pytest
 
 from penstock.epoch.job_failures import explain_os_error
 from penstock.epoch.message import error_from_json, error_to_json
-from penstock.epoch.retries import Interrupted, Outage, Retries, RetryPolicy
 from penstock.errors import ExternalError, is_transient
+from penstock.retries import Interrupted, Outage, Retries, RetryPolicy
 
 AWAY = ExternalError("SINK_UNWRITABLE", "the sink is away", is_transient=True)
 

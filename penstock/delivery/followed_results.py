@@ -9,16 +9,12 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-import polars as pl
-import pyarrow as pa
-
-from penstock.catalogue.results import JobResult, Results
-from penstock.state.ipc import from_stream
+from penstock.delivery.result_log import JobResult, ResultLog
 
 _CACHED_RESULTS = 256
 
 
-class FollowedResults(Results):
+class FollowedResults(ResultLog):
     """The results that an engine elsewhere keeps under a state directory."""
 
     def __init__(self, directory: Path, kept: int = 1_000) -> None:
@@ -36,7 +32,7 @@ class FollowedResults(Results):
             for epoch in reversed(self._epochs):
                 if not missing:
                     break
-                for name in self._jobs_in(epoch):
+                for name in self.outputs_in(epoch):
                     self._last.setdefault(name, epoch)
                     missing.discard(name)
 
@@ -52,7 +48,7 @@ class FollowedResults(Results):
                 self._through = -1
             for epoch in self._epochs:
                 if self._through < epoch <= committed:
-                    names = self._jobs_in(epoch)
+                    names = self.outputs_in(epoch)
                     counts.update(names)
                     self._last |= dict.fromkeys(names, epoch)
                     self._through = epoch
@@ -76,12 +72,3 @@ class FollowedResults(Results):
         with self._lock:
             self._last.pop(job, None)
             self._latest.pop(job, None)
-
-    def _jobs_in(self, epoch: int) -> set[str]:
-        """The jobs that emitted rows in an epoch."""
-        try:
-            with pa.memory_map(str(self._path(epoch))) as file:
-                names: pl.Series = from_stream(file.read_buffer())["jobs"].explode()
-        except FileNotFoundError:
-            return set()
-        return set(names.to_list())
