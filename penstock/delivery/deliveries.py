@@ -418,8 +418,9 @@ class Deliveries:
             pause = self._handle(one, failure)
         with self._lock:
             one.is_submitted = False
-            closes = one.is_retiring and self._next_epoch(one) is None and self._retire(one)
-            if not one.is_retiring:
+            is_over = self._is_retired(one)
+            closes = is_over and self._retire(one)
+            if not is_over:
                 self._submit(one, pause, opens=pause > 0)
             self._changed.notify_all()
         if closes:
@@ -505,6 +506,11 @@ class Deliveries:
         if outage is not None:
             seconds = time.monotonic() - outage.since
             _LOG.warning("can %s again, after %.1f s and %d failures", outage.step, seconds, outage.failures)
+
+    def _is_retired(self, one: SinkDelivery) -> bool:
+        """Whether a sink of a dropped job has what the log has for it, or cannot take it."""
+        is_blocked = self._is_closed or self._is_holding or self._error is not None
+        return one.is_retiring and not is_blocked and (not one.pending or one.failure is not None)
 
     def _retire(self, one: SinkDelivery) -> bool:
         """Forget a sink of a dropped job; returns whether no other output has the same one."""

@@ -257,7 +257,7 @@ class EngineStatus:
             "clock_behind_seconds": body.get("clock_behind_seconds", {}),
             "outage": _read(OutageStatus, body["outage"]) if "outage" in body else None,
             "retries": body.get("retries", 0),
-            "deliveries": [_read(DeliveryStatus, one) for one in body.get("deliveries", ())],
+            "deliveries": tuple(_read(DeliveryStatus, one) for one in body.get("deliveries", ())),
             "result_log_bytes": body.get("result_log_bytes", 0),
         }
         return _read(EngineStatus, {**body, **parts})

@@ -53,6 +53,10 @@ class Serving:
             self.host.add_epoch(report)
         return report is not None
 
+    def remove_old_state(self, keep: int) -> None:
+        """Remove old state and results, as an engine does every ten epochs."""
+        self._engine.remove_old_state(keep)
+
     def steps(self) -> None:
         """Run epochs until everything is read for now."""
         while self.step():

@@ -78,7 +78,7 @@ def test_a_lag_shows_in_status_and_metrics(tmp_path: Path) -> None:
         (lag,) = shown.deliveries
         assert (lag.job, lag.sink, lag.cursor, lag.epochs) == ("far", "far", -1, 1)
         assert "far is away" in lag.error
-        assert type(shown).from_json(shown.to_json()).deliveries == [lag]
+        assert type(shown).from_json(shown.to_json()).deliveries == (lag,)
         registry = Registry()
         set_engine(registry, shown)
         text = expose(registry)

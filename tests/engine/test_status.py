@@ -76,7 +76,8 @@ def full() -> EngineStatus:
 def test_users_of_the_json_find_its_keys() -> None:
     body = full().to_json()
     assert list(body) == [
-        *("name", "master", "pid", "state", "epoch", "backlog", "maps_version", "retries", "recovery"),
+        *("name", "master", "pid", "state", "epoch", "backlog", "maps_version", "retries", "deliveries"),
+        *("result_log_bytes", "recovery"),
         *("period_seconds", "epoch_seconds", "epoch_target_seconds", "input_rate", "processing_rate"),
         *("backlog_seconds", "sub_queries", "executors", "spare", "measured_seconds_ago", "elastic"),
     ]
@@ -123,6 +124,7 @@ def test_users_of_the_json_find_its_keys() -> None:
 def test_before_the_first_measurement_the_keys_of_what_is_missing_are_left_out() -> None:
     status = EngineStatus("e", "local", 1, "/s", -1, {}, None)
     expected = ["name", "master", "pid", "state", "epoch", "backlog", "maps_version", "retries"]
+    expected += ["deliveries", "result_log_bytes"]
     assert list(status.to_json()) == expected
     assert EngineStatus.from_json(status.to_json()) == status
 

@@ -150,6 +150,7 @@ def test_results_that_are_no_longer_retained_are_reported_and_not_skipped(
     monkeypatch.setattr(ResultLog, "__init__", few)
     with kit.site(state, kit.ALL) as site:
         site.epochs(30)
+        site.running.remove_old_state(5)
         first_retained = site.running.host.program.questions.retained_from
         assert 0 < first_retained <= 21
         gone = site.http.get("/jobs/seen/events?since=2")
