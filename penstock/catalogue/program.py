@@ -289,13 +289,16 @@ class Program:
         self.deliveries.settle({one.result_key for one in self.catalogue.jobs.values() if one.left_out})
 
     def _fail_delivery(self, output: str, error: PenstockError) -> bool:
-        """Fail the job to which a sink belongs, for an error that does not pass. Returns False for an output of the app
-        that the engine started with: it ends the engine, and is delivered again at the next start."""
+        """Fail the job to which a sink belongs, for an error that does not pass. Returns False for the last running
+        output of the app that the engine started with: it ends the engine, and the next start delivers it again."""
         with self._lock:
             entry = next((one for one in self.catalogue.jobs.values() if one.result_key == output), None)
             if entry is None:
                 return output != SIDE_OUTPUT
-            if entry.in_app_plan or not self._intake.leads:
+            if not self._intake.leads:
+                return False
+            others = [one for one in self.catalogue.jobs.values() if one is not entry]
+            if entry.of_app and not any(one.master.life == "running" for one in others):
                 return False
             self.epochs.fail_job(entry, error)
             return True

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from penstock.delivery.result_log import ResultLog
+from penstock.errors import InternalError
 from penstock.state.durable import write_filled
 from penstock.state.run_file import unwritable_error
 from penstock.state.state_facts import FORMAT, KEY, refuse_newer
@@ -60,23 +61,30 @@ class Cursors:
 
 
 def skip_delivery(folder: Path, log: ResultLog, job: str, through: int) -> list[int]:
-    """Let the sinks of a job do without what they lack up to an epoch; returns these epochs. The engine is stopped."""
+    """Let the sinks of a job do without what they lack up to an epoch; returns these epochs, those that cannot be read
+    among them. The engine is stopped."""
     cursors = read_cursors(folder) or Cursors()
-    lacked: set[int] = set()
-    behind = {name: dict(sinks) for name, sinks in cursors.behind.items()}
-    later = [epoch for epoch in log.epochs if cursors.oldest < epoch <= through]
-    for epoch in later:
-        for output in log.outputs_in(epoch):
-            positions = behind.get(output, {"": cursors.through})
-            if output.split("@")[0] == job and min(positions.values()) < epoch:
+    later = {epoch: _outputs_in(log, epoch) for epoch in log.epochs if cursors.oldest < epoch <= through}
+    known = {*cursors.behind, *(name for outputs in later.values() for name in outputs or ())}
+    outputs = {name for name in known if name.split("@")[0] == job} or {job}
+    behind, lacked = {name: dict(sinks) for name, sinks in cursors.behind.items()}, set[int]()
+    for output in outputs:
+        positions = behind.get(output, {"": cursors.through})
+        for epoch, emitting in later.items():
+            if epoch > min(positions.values()) and (emitting is None or output in emitting):
                 lacked.add(epoch)
-                behind.setdefault(output, dict(positions))
-    for output, positions in behind.items():
-        if output.split("@")[0] == job:
-            lacked |= {epoch for epoch in later if epoch > min(positions.values())}
+        if lacked:
             behind[output] = {sink: max(at, through) for sink, at in positions.items()}
     write_cursors(folder, Cursors(cursors.through, behind), synced=True)
     return sorted(lacked)
+
+
+def _outputs_in(log: ResultLog, epoch: int) -> set[str] | None:
+    """The outputs with rows in an epoch; None if they cannot be read."""
+    try:
+        return log.outputs_in(epoch)
+    except InternalError:
+        return None
 
 
 def read_cursors(folder: Path) -> Cursors | None:

@@ -56,7 +56,8 @@ class Deliveries:
         self._locks: dict[int, Lock] = {}
         self._workers: Workers[SinkDelivery] | None = None
         self._is_holding = self._is_closed = self._leads = False
-        self._error: BaseException | None = None
+        #: the first error of a sink that ends the engine
+        self.error: BaseException | None = None
         self._random = random.Random()
         #: how far everything was delivered at the start, and the outputs with rows in each epoch after that
         self._cursors, self._found = Cursors(), dict[int, set[str] | None]()
@@ -76,7 +77,7 @@ class Deliveries:
         they are if a former version has written none; `most`: where they are at most. Who `leads` writes them from now
         on."""
         with self._lock:
-            self._leads, self._is_closed, self._error = leads, False, None
+            self._leads, self._is_closed, self.error = leads, False, None
             folder = self._log.folder
             found = read_cursors(folder)
             self._cursors = (found or Cursors(default)).at_most(most)
@@ -175,7 +176,7 @@ class Deliveries:
             for one in ones:
                 self._submit(one, opens=True)
             self._changed.wait_for(
-                lambda: self._error is not None or not any(_is_opening(one) for one in ones),
+                lambda: self.error is not None or not any(_is_opening(one) for one in ones),
                 seconds,
             )
         self.check()
@@ -319,8 +320,8 @@ class Deliveries:
 
     def check(self) -> None:
         """Raise an error of a sink that ends the engine."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def lags(self) -> list[DeliveryLag]:
         """The sinks that are behind, the farthest first."""
@@ -331,6 +332,14 @@ class Deliveries:
                 DeliveryLag.of(one, now - self._appended_at.setdefault(one.pending[0], now)) for one in ones
             ]
         return sorted(found, key=lambda lag: lag.cursor)
+
+    @property
+    def failures(self) -> list[BaseException]:
+        """Why sinks take nothing now: errors that do not pass, and that of the longest outage."""
+        with self._lock:
+            ones = [one for ones in self._sinks.values() for one in ones]
+            found = [one.failure for one in ones if one.failure is not None]
+        return found if self.outage is None else [*found, self.outage.error]
 
     @property
     def outage(self) -> Outage | None:
@@ -344,7 +353,7 @@ class Deliveries:
         has lasted so long. Raises what ends the engine."""
         deadline = time.monotonic() + seconds
         with self._lock:
-            while not self._is_holding and self._error is None:
+            while not self._is_holding and self.error is None:
                 now = time.monotonic()
                 waiting = [
                     one for ones in self._sinks.values() for one in ones if self._next_epoch(one) is not None
@@ -388,7 +397,7 @@ class Deliveries:
 
     def _next_epoch(self, one: SinkDelivery) -> int | None:
         """The next epoch that a sink is to get."""
-        is_blocked = self._is_closed or self._is_holding or one.failure is not None or self._error is not None
+        is_blocked = self._is_closed or self._is_holding or one.failure is not None or self.error is not None
         return None if is_blocked or not one.pending else one.pending[0]
 
     def _submit(self, one: SinkDelivery, delay_seconds: float = 0.0, *, opens: bool = False) -> None:
@@ -472,6 +481,7 @@ class Deliveries:
         error = failure
         if isinstance(failure, Exception) and not isinstance(failure, PenstockError):
             error = InternalError("SINK_FAILED", f"{one.place}: {type(failure).__name__}: {failure}")
+            error.__cause__ = failure
         with self._lock:
             one.failure, one.outage = failure, None
         is_taken = False
@@ -479,10 +489,10 @@ class Deliveries:
             try:
                 is_taken = self.on_failure(one.output, error)
             except Exception as other:  # what prevents that ends the engine
-                failure = other
+                error = other
         if not is_taken:
             with self._lock:
-                self._error = self._error or failure
+                self.error = self.error or error
         return 0.0
 
     def _note_outage(self, one: SinkDelivery, failure: Exception) -> float:
@@ -509,7 +519,7 @@ class Deliveries:
 
     def _is_retired(self, one: SinkDelivery) -> bool:
         """Whether a sink of a dropped job has what the log has for it, or cannot take it."""
-        is_blocked = self._is_closed or self._is_holding or self._error is not None
+        is_blocked = self._is_closed or self._is_holding or self.error is not None
         return one.is_retiring and not is_blocked and (not one.pending or one.failure is not None)
 
     def _retire(self, one: SinkDelivery) -> bool:

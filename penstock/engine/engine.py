@@ -327,8 +327,8 @@ class Engine:
         lack then they get after the next start."""
         if self.settings.drain and not self._is_over():
             self.program.deliveries.finish(math.inf, _LONGEST_OUTAGE_OF_DRAIN)
-            if (outage := self.program.deliveries.outage) is not None:
-                raise outage.error
+            for error in self.program.deliveries.failures:
+                raise error
         else:
             self.program.deliveries.finish(_FINISH_SECONDS)
 

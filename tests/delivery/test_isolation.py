@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.engine.engine import Engine
 from penstock.engine.status import set_engine
 from penstock.engine.status_server import status
-from penstock.errors import UserError
+from penstock.errors import PenstockError, UserError
 from penstock.metrics import Registry, expose
 from penstock.testing.list_sink import ListSink
 from tests.delivery.kit import Numbers, Switched, app_of, running, settings_of, wait_until
@@ -98,18 +99,48 @@ def test_an_error_that_does_not_pass_ends_an_app_and_the_next_start_continues(tm
     ):
         pass
     bad.raises = None
-    with running(app_of(numbers, bad=bad), settings_of(tmp_path)) as engine:
-        wait_until(lambda: engine.last_epoch >= 0, "an epoch")
-        bad.raises = ValueError("of the user's own code")
-        numbers.add(3)
-        wait_until(lambda: engine.program.deliveries._error is not None, "the error")
-        with pytest.raises(ValueError, match="own code"):
-            engine.program.deliveries.check()
-        engine.program.deliveries._error = None
+
+    def run_until_it_raises() -> None:
+        with running(app_of(numbers, bad=bad), settings_of(tmp_path)) as engine:
+            wait_until(lambda: len(bad.numbers()) == 3, "the first rows")
+            bad.raises = ValueError("of the user's own code")
+            numbers.add(3)
+            wait_until(lambda: engine.program.deliveries.error is not None, "the error")
+
+    with pytest.raises(PenstockError, match=r"SINK_FAILED.*own code"):
+        run_until_it_raises()
     bad.raises = None
     with running(app_of(numbers, bad=bad), settings_of(tmp_path)):
         wait_until(lambda: len(bad.numbers()) == 6, "the rows")
     assert bad.numbers() == list(range(6))
+
+
+def test_an_output_fails_alone_for_its_sink_while_others_run(tmp_path: Path) -> None:
+    numbers, bad, well = Numbers(), Switched("bad"), Switched("near")
+    with running(app_of(numbers, bad=bad, near=well), settings_of(tmp_path)) as engine:
+        numbers.add(3)
+        wait_until(lambda: bad.numbers() == well.numbers() == [0, 1, 2], "the first rows")
+        bad.raises = UserError("SINK_TABLE_MISSING", "there is no table")
+        numbers.add(3)
+        wait_until(lambda: engine.program.catalogue.jobs["bad"].master.life == "failed", "the failure")
+        numbers.add(3)
+        wait_until(lambda: len(well.numbers()) == 9, "the rows of the other output")
+        bad.raises = None
+        engine.program.execute("RESUME JOB bad")
+        wait_until(lambda: bad.numbers()[:6] == list(range(6)), "what it had emitted")
+        numbers.add(3)
+        wait_until(lambda: 11 in bad.numbers(), "later rows")
+    assert bad.numbers() == sorted(set(bad.numbers())), "each once, in order"
+
+
+def test_a_run_that_reads_all_ends_with_the_error_of_an_output_that_failed_alone(tmp_path: Path) -> None:
+    numbers, bad, well = Numbers(), Switched("bad"), Switched("near")
+    bad.raises = UserError("SINK_TABLE_MISSING", "there is no table")
+    numbers.add(3)
+    numbers.log.finish()
+    with pytest.raises(UserError, match="SINK_TABLE_MISSING"):
+        Engine(app_of(numbers, bad=bad, near=well), settings_of(tmp_path, drain=True)).run()
+    assert well.numbers() == [0, 1, 2]
 
 
 def test_a_run_that_reads_all_waits_for_its_sinks(tmp_path: Path) -> None:
