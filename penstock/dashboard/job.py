@@ -27,15 +27,18 @@ from penstock.dashboard.frame import (
     update_chart,
     update_html,
 )
-from penstock.dashboard.markup import Column, chip, clock, code, empty_note, rate, table
+from penstock.dashboard.markup import Column, chip, clock, code, duration, empty_note, rate, table
 from penstock.dashboard.parameters import Parameters
 from penstock.errors import PenstockError
 from penstock.formatting import size
+from penstock.server.response_bodies import SinkLag
 
 #: on pages narrower than this, in pixels, the graph runs from top to bottom
 _NARROW_PIXELS = 720
 #: changes of the job that are shown
 _MAX_VERSIONS = 50
+#: a sink that lacks rows for so long is reported, also without an error
+_LAG_SECONDS = 10.0
 _VERSIONS = (
     Column("when"),
     Column("what"),
@@ -143,10 +146,10 @@ class _JobPage:
             return
         facts = view.facts
         update_html(self._life, chip(facts.life))
-        update_html(
-            self._error,
-            Markup('<div class="pen-banner">{}</div>').format(facts.error) if facts.error else Markup(),
-        )
+        problems = [facts.error] if facts.error else []
+        problems += [_describe_lag(one) for one in facts.behind if one.error or one.seconds >= _LAG_SECONDS]
+        banners = [Markup('<div class="pen-banner">{}</div>').format(text) for text in problems]
+        update_html(self._error, Markup("").join(banners))
         self._verbs["pause"].set_visibility(self._backend.takes_commands and facts.life == "running")
         self._verbs["resume"].set_visibility(self._backend.takes_commands and facts.life != "running")
         self._tiles["rows/s"].set(rate(facts.rows_per_second), f"{facts.rows:,} since the start")
@@ -206,6 +209,11 @@ def _read_only_note(of_python: bool) -> str:
     if of_python:
         return "Written in Python: change it there."
     return "Agents reduce for it: change their SQL file, and restart agents and engine."
+
+
+def _describe_lag(one: SinkLag) -> str:
+    text = f"{one.sink} lacks {one.epochs:,} epochs after {one.cursor:,}, for {duration(one.seconds)}"
+    return f"{text}: {one.error}" if one.error else text
 
 
 def _result_table(view: JobView) -> Markup:

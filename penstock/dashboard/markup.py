@@ -88,9 +88,9 @@ _CHIP_KINDS |= {
 }
 
 
-def chip(word: str) -> Markup:
-    """A state of life, a role or an outcome, in its colour."""
-    return Markup('<span class="pen-chip {}">{}</span>').format(_CHIP_KINDS.get(word, "plain"), word)
+def chip(word: str, kind: str | None = None) -> Markup:
+    """A state of life, a role or an outcome, in its colour; or in that of a `kind`."""
+    return Markup('<span class="pen-chip {}">{}</span>').format(kind or _CHIP_KINDS.get(word, "plain"), word)
 
 
 def link(to: str, text: str) -> Markup:

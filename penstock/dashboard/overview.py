@@ -29,6 +29,8 @@ from penstock.server.response_bodies import EngineFacts
 
 #: jobs that are shown; failed ones come first
 _MAX_JOBS = 200
+#: a sink that lacks rows for so long is shown as behind
+_LAG_SECONDS = 1.0
 _JOBS = (
     Column("job"),
     Column(""),
@@ -144,7 +146,7 @@ def _jobs(jobs: list[dict[str, Any]], name_filter: str) -> Markup:
     rows = [
         (
             link(f"{PAGES}/jobs/{job['name']}", job["name"]),
-            chip(job["life"]),
+            chip(job["life"]) + _describe_lag(job["behind"]),
             rate(job["rows_per_second"]),
             None if job["epoch"] is None else Markup("epoch {}").format(f"{job['epoch']:,}"),
             job["version"],
@@ -156,6 +158,12 @@ def _jobs(jobs: list[dict[str, Any]], name_filter: str) -> Markup:
     more = len(matches) - _MAX_JOBS
     note = Markup('<div class="pen-note">and {} more</div>').format(f"{more:,}")
     return jobs_table + note if more > 0 else jobs_table
+
+
+def _describe_lag(sinks: list[dict[str, Any]]) -> Markup:
+    """How far the sinks of a job are behind; nothing for a moment."""
+    waited = max((one["seconds"] for one in sinks), default=0.0)
+    return Markup(" ") + chip(f"{duration(waited)} behind", "warn") if waited >= _LAG_SECONDS else Markup()
 
 
 def _streams(streams: list[dict[str, Any]], watermarks: dict[str, str | None]) -> Markup:
@@ -184,6 +192,7 @@ def _engine(status: dict[str, Any], engine: EngineFacts) -> Markup:
         "lowest watermark": _instant(status["watermark"]),
         "version": status["version"],
         "subscribers": f"{status['subscribers']:,}",
+        "results kept": size(engine.result_log_bytes),
     }
     if engine.measured:
         facts |= {

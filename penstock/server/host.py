@@ -300,6 +300,9 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
             "epochs": epochs,
             "rows_per_second": rate,
             "last_recovery": None if recovery is None else recovery.to_json(),
+            "behind": []
+            if status is None
+            else [dict(vars(one)) for one in status.deliveries if one.job == name],
         }
 
     # -- inside ----------------------------------------------------------------------------------

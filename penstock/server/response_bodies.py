@@ -42,6 +42,19 @@ class StreamFacts(BaseModel):
     takes_events: bool
 
 
+class SinkLag(BaseModel):
+    """A sink that is behind: the epoch up to which it has all rows of a job, how many epochs with rows it lacks, how
+    long the first of them has waited, and the last error while it is away."""
+
+    job: str
+    sink: str
+    cursor: int
+    epochs: int
+    seconds: float
+    failures: int
+    error: str
+
+
 class JobFacts(BaseModel):
     """A job and its state of life."""
 
@@ -66,6 +79,8 @@ class JobFacts(BaseModel):
     last_recovery: dict[str, Any] | None = None
     #: whether its query is written in Python
     of_python: bool = False
+    #: its sinks that are behind
+    behind: list[SinkLag] = []
 
 
 class JobDetails(JobFacts):
@@ -228,6 +243,9 @@ class EngineFacts(BaseModel):
     executors: dict[str, ExecutorFacts] = {}
     spare: list[str] = []
     elastic: ElasticFacts | None = None
+    #: the sinks that are behind, and the size of the results that are kept for sinks and questions
+    deliveries: list[SinkLag] = []
+    result_log_bytes: int = 0
 
 
 class Restart(BaseModel):

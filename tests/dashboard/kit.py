@@ -25,7 +25,9 @@ CREATE STREAM orders FROM files('orders/*.jsonl')
     FORMAT json(at TIMESTAMP, shop TEXT, price DOUBLE) EVENT TIME at LATENESS 1 SECONDS;
 CREATE JOB pages AS SELECT path, COUNT(*) AS n FROM clicks
     GROUP BY path ORDER BY n DESC LIMIT 10 WINDOWING 1 SECONDS;
-CREATE JOB sold AS SELECT shop, price FROM orders WHERE price > 1
+CREATE JOB sold AS SELECT shop, price FROM orders WHERE price > 1;
+CREATE JOB pushed AS SELECT path, status FROM clicks WHERE status >= 400
+    INTO http_push('http://127.0.0.1:9/', patience_seconds => 1)
 """
 COMMAND = [sys.executable, "-c", "from penstock.cli.commands import main; main()"]
 FLAGS = [

@@ -171,6 +171,14 @@ def test_dead_letters_are_shown_escaped(served: kit.Served, page: Any) -> None:
     wait_for_text(page, ".at-log", "running")
 
 
+def test_a_sink_that_is_away_shows_how_far_its_job_is_behind(served: kit.Served, page: Any) -> None:
+    page.goto(f"{served.url}/ui")
+    wait_for_text(page, ".at-jobs tr", r"pushed.*running.*\d+ s behind")
+    wait_for_text(page, ".at-jobs tr", "pages.*running")
+    page.goto(f"{served.url}/ui/jobs/pushed")
+    wait_for_text(page, ".pen-banner", r"127\.0\.0\.1:9.* lacks \d+ epochs after .*SINK_UNWRITABLE")
+
+
 def test_the_heat_map_of_buckets_is_shown(served: kit.Served, page: Any) -> None:
     page.goto(f"{served.url}/ui/elasticity")
     page.locator(".at-heat canvas").first.wait_for()
