@@ -180,13 +180,14 @@ class Program:
     def prune_results(self, before: int, most_bytes: int) -> None:
         """Remove results of the epochs before one that nobody needs. Where sinks lack so much that the rest has over
         `most_bytes`, stop the running job whose sink is farthest behind; what it has emitted stays."""
-        over = self._results.prune(before, self.deliveries.undelivered(), most_bytes)
+        deliveries = self.deliveries
+        over = self._results.prune(before, most_bytes, deliveries.lacking, deliveries.first_lacked)
         if over <= 0 or not self._intake.leads:
             return
         running = {
             one.result_key: one for one in self.catalogue.jobs.values() if one.master.life == "running"
         }
-        lag = self.deliveries.farthest_behind(running)
+        lag = deliveries.farthest_behind(running)
         if lag is not None:
             error = ExternalError(
                 "SINK_TOO_FAR_BEHIND",

@@ -16,6 +16,7 @@ import logging
 import random
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 
@@ -35,6 +36,9 @@ _LOG = logging.getLogger(__name__)
 _TURN_SECONDS = 0.1
 #: while there is more to deliver, cursors are written so often, in seconds
 _SAVE_SECONDS = 0.02
+#: of so many epochs that sinks may lack it is known at a start which outputs have rows; of earlier ones once they
+#: are delivered
+_READ_AT_START = 1_000
 #: an outage that lasts is logged so often, in seconds
 _LOG_SECONDS = 300.0
 
@@ -61,6 +65,7 @@ class Deliveries:
         self._random = random.Random()
         #: how far everything was delivered at the start, and the outputs with rows in each epoch after that
         self._cursors, self._found = Cursors(), dict[int, set[str] | None]()
+        self._found_epochs: list[int] = []
         self._through = -1
         #: how many sinks lack an epoch, and when it was appended, by the monotonic clock
         self._lacking: dict[int, int] = {}
@@ -84,11 +89,14 @@ class Deliveries:
             if found is None and leads:
                 write_cursors(folder, self._cursors, synced=True)
             epochs = [epoch for epoch in self._log.epochs if epoch > self._cursors.oldest]
-            self._found = {epoch: self._outputs_in(epoch) for epoch in epochs}
+            self._found = dict.fromkeys(epochs)
+            self._found |= {epoch: self._outputs_in(epoch) for epoch in epochs[-_READ_AT_START:]}
+            self._found_epochs = epochs
             self._through = max([self._cursors.through, *epochs])
 
     def _outputs_in(self, epoch: int) -> set[str] | None:
-        """The outputs with rows in an epoch; None where they cannot be read: whoever needs them reports it."""
+        """The outputs with rows in an epoch; None, which is any, where they cannot be read: whoever needs them reports
+        it."""
         try:
             return self._log.outputs_in(epoch)
         except InternalError as damage:
@@ -139,7 +147,8 @@ class Deliveries:
     def _catch_up(self, one: SinkDelivery, done: int) -> None:
         """Let a sink that has everything up to an epoch get what the log has after it."""
         one.finish(done)
-        for epoch, outputs in self._found.items():
+        for epoch in self._found_epochs[bisect_right(self._found_epochs, done) :]:
+            outputs = self._found.get(epoch, set[str]())
             if (outputs is None or one.output in outputs) and one.add(epoch):
                 self._lacking[epoch] = self._lacking.get(epoch, 0) + 1
 
@@ -259,17 +268,19 @@ class Deliveries:
                 if self._is_holding and not any(one.pending for one in self._sinks[output]):
                     del self._sinks[output]  # nothing of it is open
 
-    def undelivered(self) -> Mapping[int, Collection[str]]:
-        """The outputs that some sink lacks, by epoch."""
-        found: dict[int, set[str]] = {}
+    def lacking(self, epoch: int) -> Collection[str]:
+        """The outputs that some sink lacks in an epoch."""
         with self._lock:
-            for epoch, outputs in self._found.items():
-                found.setdefault(epoch, set()).update(self._sinks if outputs is None else outputs)
-            for output, ones in self._sinks.items():
-                for one in ones:
-                    for epoch in one.pending:
-                        found.setdefault(epoch, set()).add(output)
-        return found
+            found = {output for output, ones in self._sinks.items() if any(one.lacks(epoch) for one in ones)}
+            unregistered = self._found.get(epoch, set[str]())
+            return found | (set(self._sinks) if unregistered is None else unregistered)
+
+    @property
+    def first_lacked(self) -> int | None:
+        """The first epoch that some sink lacks; None if none lacks any."""
+        with self._lock:
+            pending = (one.pending[0] for ones in self._sinks.values() for one in ones if one.pending)
+            return min([*pending, *self._found], default=None)
 
     def farthest_behind(self, outputs: Collection[str]) -> DeliveryLag | None:
         """Of the sinks of some outputs the one that lacks the oldest epoch; None if none lacks any."""
@@ -444,7 +455,7 @@ class Deliveries:
         """Deliver an epoch to a sink."""
         one.open()
         rows = self._log.of(one.output, epoch)
-        if rows is None and self._leads:
+        if rows is None and self._leads and not self._log.has(epoch):
             raise InternalError(
                 "RESULTS_GONE",
                 f"the result log no longer has what {one.name} emitted in epoch {epoch}, and {one.place} lacks it",

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +40,10 @@ _LOG = logging.getLogger(__name__)
 _WHOSE = "_whose"
 #: most results are replaced within so many epochs
 _RECENT = 4
+#: a file counts at least so much: what it takes of a disk
+_LEAST_BYTES = 4_096
+#: `prune` looks at so many epochs at most that it has not seen
+_EXAMINED_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,13 @@ class ResultLog:
         self._lock = threading.Lock()
         self._latest: dict[str, JobResult] = {}
         self._epochs: list[int] = []
-        #: the size of each epoch's file, in bytes
+        #: the size of each epoch's file, and of all, in bytes
         self._sizes: dict[int, int] = {}
+        self._bytes = 0
+        #: epochs up to this one were looked at by `prune`, which kept some
+        self._examined = -1
+        self._kept_for_sinks: list[int] = []
+        self._kept_as_latest: set[int] = set()
         #: rows of earlier epochs may be gone
         self.retained_from = 0
         self._recent: deque[tuple[int, tuple[str, ...]]] = deque()
@@ -78,7 +88,7 @@ class ResultLog:
     def bytes(self) -> int:
         """The size of the files."""
         with self._lock:
-            return sum(self._sizes.values())
+            return self._bytes
 
     def load(self, outputs: Collection[str]) -> None:
         """Find the latest results of outputs after a restart."""
@@ -107,16 +117,17 @@ class ResultLog:
         path = self._path(epoch)
         try:
             self._write(path, emitted, counts)
-            size = path.stat().st_size
+            with self._lock:
+                self._set_size(epoch)
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
         with self._lock:
             for name, frame in emitted.items():
                 if name not in self._latest or self._latest[name].epoch <= epoch:
                     self._latest[name] = JobResult(epoch, frame, counts.get(name))
-            self._sizes[epoch] = size
-            if epoch not in self._epochs[-2:] and epoch not in self._epochs:
-                insort(self._epochs, epoch)
+            place = bisect_left(self._epochs, epoch)
+            if place == len(self._epochs) or self._epochs[place] != epoch:
+                self._epochs.insert(place, epoch)
             self._recent.append((epoch, tuple(emitted)))
             if len(self._recent) > _RECENT:
                 self._copy_rows(*self._recent.popleft())
@@ -177,37 +188,61 @@ class ResultLog:
         with self._lock:
             self._latest = {name: result for name, result in self._latest.items() if name in outputs}
 
-    def prune(self, before: int, undelivered: Mapping[int, Collection[str]], most_bytes: int) -> int:
+    def prune(
+        self,
+        before: int,
+        most_bytes: int,
+        lacking: Callable[[int], Collection[str]],
+        first_lacked: int | None,
+    ) -> int:
         """Remove what nobody needs of the epochs before one: those beyond the newest `kept`, and more of them while all
-        have over `most_bytes`, but for latest results and for what is `undelivered` (outputs, by epoch). Returns by how
-        many bytes what is left is over the limit."""
+        have over `most_bytes`, but for latest results and what sinks lack (`lacking`: the outputs, by epoch;
+        `first_lacked`: the first such epoch). Returns by how many bytes what is left is over the limit.
+
+        An epoch that stays is not looked at again before it may go: sinks may lack hundreds of thousands."""
         with self._lock:
             latest = {result.epoch for result in self._latest.values()}
-            surplus, size = max(len(self._epochs) - self._kept, 0), sum(self._sizes.values())
-            old = [epoch for epoch in self._epochs if epoch < before]
-        gone = -1
-        for number, epoch in enumerate(old):
-            is_surplus = number < surplus
-            if not (is_surplus or size > most_bytes):
+            surplus_before = self._epochs[-self._kept] if len(self._epochs) > self._kept else 0
+            first = bisect_right(self._epochs, self._examined)
+            later = self._epochs[first : min(bisect_left(self._epochs, before), first + _EXAMINED_AT_ONCE)]
+        delivered = bisect_left(self._kept_for_sinks, math.inf if first_lacked is None else first_lacked)
+        gone, self._kept_for_sinks = self._kept_for_sinks[:delivered], self._kept_for_sinks[delivered:]
+        for epoch in gone:
+            self._remove(epoch)
+        for epoch in sorted(self._kept_as_latest - latest):
+            self._kept_as_latest.discard(epoch)
+            self._remove_unless_needed(epoch, latest, lacking(epoch))
+        for epoch in later:
+            if epoch >= surplus_before and self._bytes <= most_bytes:
                 break
-            if epoch in latest:
-                continue
-            before_bytes = self._sizes.get(epoch, 0)
-            if epoch in undelivered:
-                self._shrink(epoch, undelivered[epoch])
-            else:
-                self._remove(epoch)
-            gone = epoch
-            size -= before_bytes - self._sizes.get(epoch, 0)
+            self._remove_unless_needed(epoch, latest, lacking(epoch))
+            self._examined = epoch
         with self._lock:
-            self.retained_from = max(self.retained_from, gone + 1)
-        return max(size - most_bytes, 0)
+            self.retained_from = max(self.retained_from, self._examined + 1)
+            return max(self._bytes - most_bytes, 0)
+
+    def _remove_unless_needed(self, epoch: int, latest: Collection[int], lacking: Collection[str]) -> None:
+        if epoch in latest:
+            self._kept_as_latest.add(epoch)
+        elif lacking:
+            self._shrink(epoch, lacking)
+            insort(self._kept_for_sinks, epoch)
+        else:
+            self._remove(epoch)
 
     def _remove(self, epoch: int) -> None:
         self._path(epoch).unlink(missing_ok=True)
         with self._lock:
-            self._epochs.remove(epoch)
-            self._sizes.pop(epoch, None)
+            place = bisect_left(self._epochs, epoch)
+            if place < len(self._epochs) and self._epochs[place] == epoch:
+                del self._epochs[place]
+            self._bytes -= self._sizes.pop(epoch, 0)
+
+    def _set_size(self, epoch: int) -> None:
+        """Note the size of an epoch's file; with the lock held."""
+        size = max(self._path(epoch).stat().st_size, _LEAST_BYTES)
+        self._bytes += size - self._sizes.get(epoch, 0)
+        self._sizes[epoch] = size
 
     def _shrink(self, epoch: int, outputs: Collection[str]) -> None:
         """Keep only the rows of some outputs of an epoch."""
@@ -218,11 +253,10 @@ class ResultLog:
         rows = {name: one.rows for name, one in found.items()}
         try:
             write_whole(self._path(epoch), stream_bytes(_encode_rows(rows, last)).to_pybytes())
-            size = self._path(epoch).stat().st_size
+            with self._lock:
+                self._set_size(epoch)
         except OSError as failure:
             raise unwritable_error(self._path(epoch), failure) from failure
-        with self._lock:
-            self._sizes[epoch] = size
 
     def _copy_rows(self, epoch: int, outputs: Collection[str]) -> None:
         """Copy the rows of results that stay: as slices of one frame, each keeps the rows of all in memory."""
@@ -237,8 +271,9 @@ class ResultLog:
             for entry in entries:
                 if entry.name.endswith(".arrow") and entry.name[0] != ".":
                     with contextlib.suppress(FileNotFoundError):
-                        found[int(entry.name[:-6])] = entry.stat().st_size
-        self._epochs, self._sizes = sorted(found), found
+                        found[int(entry.name[:-6])] = max(entry.stat().st_size, _LEAST_BYTES)
+        self._epochs, self._sizes, self._bytes = sorted(found), found, sum(found.values())
+        self._examined, self._kept_for_sinks, self._kept_as_latest = -1, [], set()
         # fewer than are kept: nothing was ever removed
         self.retained_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
@@ -55,10 +55,15 @@ class SinkDelivery:
 
     def add(self, epoch: int) -> bool:
         """Note that an epoch has rows for it; False if it has them, or they are noted."""
-        if epoch <= self.done or epoch in self.pending:
+        if epoch <= self.done or self.lacks(epoch):
             return False
         insort(self.pending, epoch)
         return True
+
+    def lacks(self, epoch: int) -> bool:
+        """Whether it lacks what an epoch has for it."""
+        place = bisect_left(self.pending, epoch)
+        return place < len(self.pending) and self.pending[place] == epoch
 
     def finish(self, through: int) -> list[int]:
         """Note that it has everything up to an epoch; returns the epochs that it lacked until now."""

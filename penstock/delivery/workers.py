@@ -56,7 +56,7 @@ class Workers(Generic[Item]):
                 heapq.heappush(self._later, (now + delay_seconds, next(self._numbers), item))
             else:
                 self._add_due(now, item)
-            if self._later or (self._due and not self._idle):
+            if self._later or self._lacks_thread():
                 self._wake_watcher()
 
     def close(self, seconds: float = 0.0) -> None:
@@ -79,6 +79,10 @@ class Workers(Generic[Item]):
             self._work.notify()
         elif not self._threads:
             self._start_thread()
+
+    def _lacks_thread(self) -> bool:
+        """Whether more is due than idle threads will take: one that is notified counts as idle until it runs."""
+        return len(self._due) > self._idle
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -116,8 +120,8 @@ class Workers(Generic[Item]):
                 while self._later and self._later[0][0] <= now:
                     self._add_due(now, heapq.heappop(self._later)[2])
                 pauses = [self._later[0][0] - now] if self._later else []
-                if self._due and not self._idle:
-                    waited = now - self._due[0][0]
+                if self._lacks_thread():
+                    waited = now - self._due[self._idle][0]
                     if waited >= self._grow_seconds and len(self._threads) < self._most:
                         self._start_thread()
                         waited = 0.0

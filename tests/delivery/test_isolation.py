@@ -74,7 +74,9 @@ def test_a_lag_shows_in_status_and_metrics(tmp_path: Path) -> None:
     with running(app_of(numbers, far=away, near=well), settings_of(tmp_path)) as engine:
         away.is_away = True
         numbers.add(2)
-        wait_until(lambda: engine.retry_count >= 3, "some attempts")
+        wait_until(
+            lambda: engine.retry_count >= 3 and bool(engine.program.deliveries.lags()), "some attempts"
+        )
         shown = status(engine, None)
         (lag,) = shown.deliveries
         assert (lag.job, lag.sink, lag.cursor, lag.epochs) == ("far", "far", -1, 1)
