@@ -21,6 +21,8 @@ from rich.text import Text
 from penstock.cli.options import StateDir
 from penstock.cli.screen import result_table
 from penstock.cli.tables import plain_table
+from penstock.delivery.cursors import roll_back_results
+from penstock.delivery.result_log import ResultLog
 from penstock.errors import InternalError, UserError
 from penstock.formatting import size
 from penstock.ha.unit import Unit
@@ -196,6 +198,7 @@ def rollback(
     state, console = _open_state(directory), Console(highlight=False)
     with state.locked():
         target, removed = roll_back(state, to)
+        roll_back_results(ResultLog(state.path).folder, target)
     if not removed:
         console.print(f"Nothing to roll back: epoch {target} is the newest and intact.")
         return

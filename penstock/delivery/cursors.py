@@ -79,6 +79,20 @@ def skip_delivery(folder: Path, log: ResultLog, job: str, through: int) -> list[
     return sorted(lacked)
 
 
+def roll_back_results(folder: Path, to: int) -> None:
+    """Remove the results of the epochs after one, which the repetition makes again, and let sinks get them again: one
+    that has them does nothing. The engine is stopped."""
+    try:
+        for path in folder.glob("*.arrow"):
+            if path.stem.isdigit() and int(path.stem) > to:
+                path.unlink(missing_ok=True)
+    except OSError as failure:
+        raise unwritable_error(folder, failure) from failure
+    cursors = read_cursors(folder)
+    if cursors is not None:
+        write_cursors(folder, cursors.at_most(to), synced=True)
+
+
 def _outputs_in(log: ResultLog, epoch: int) -> set[str] | None:
     """The outputs with rows in an epoch; None if they cannot be read."""
     try:

@@ -339,6 +339,7 @@ class Deliveries:
         now = time.monotonic()
         with self._lock:
             ones = [one for ones in self._sinks.values() for one in ones if one.pending]
+            ones = [one for one in ones if not (one.is_retiring and one.outage is not None)]
             found = [
                 DeliveryLag.of(one, now - self._appended_at.setdefault(one.pending[0], now)) for one in ones
             ]
@@ -354,9 +355,10 @@ class Deliveries:
 
     @property
     def outage(self) -> Outage | None:
-        """The longest outage of a sink; None if none is away."""
+        """The longest outage of a sink whose job is not dropped; None if none is away."""
         with self._lock:
-            outages = [one.outage for ones in self._sinks.values() for one in ones if one.outage is not None]
+            ones = [one for ones in self._sinks.values() for one in ones if not one.is_retiring]
+            outages = [one.outage for one in ones if one.outage is not None]
         return min(outages, key=lambda one: one.since, default=None)
 
     def finish(self, seconds: float, longest_outage_seconds: float = 0.0) -> None:

@@ -74,18 +74,9 @@ def roll_back(state: StateDirectory, to: int | None = None) -> tuple[int, list[i
     removed = [epoch for epoch in state.manifests.epochs() if epoch > target]
     try:
         state.manifests.remove_after(target)
-        if state.shared_records is None:
-            _remove_results_after(state, target)
     except OSError as failure:
         raise unwritable_error(state.path, failure) from failure
     return target, removed
-
-
-def _remove_results_after(state: StateDirectory, target: int) -> None:
-    """Remove the results of later epochs, which the repetition makes again; sinks that have them do not get them."""
-    for path in (state.path / "results").glob("*.arrow"):
-        if path.stem.isdigit() and int(path.stem) > target:
-            path.unlink(missing_ok=True)
 
 
 def _check_target(state: StateDirectory, to: int) -> None:

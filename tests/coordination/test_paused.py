@@ -112,7 +112,7 @@ def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_resumes(
     assert read_output(tmp_path) == undisturbed
     state = StateDirectory(tmp_path / "state")
     writers = [state.manifests.read(epoch).generation for epoch in state.manifests.epochs()]
-    epochs_of_first = PAUSED_IN + (step == "committed")
+    epochs_of_first = PAUSED_IN + (step in ("committed", "delivered"))
     assert writers == [1] * epochs_of_first + [2] * (len(writers) - epochs_of_first)
 
 
