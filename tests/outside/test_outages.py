@@ -129,7 +129,7 @@ def test_a_database_that_restarts_stops_no_engine(
     append(tmp_path, 0, 50)
     with caplog.at_level(logging.WARNING, "penstock"):
         restart_under(Engine(app(tmp_path, server.address), settings_of(tmp_path)), server, tmp_path)
-    lines = [record.message for record in caplog.records if "epoch" in record.message]
+    lines = [record.message for record in caplog.records if "deliver out" in record.message]
     assert len(lines) == 2, "the start and the end of the outage, not each attempt"
 
 
