@@ -18,6 +18,7 @@ from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program_of import program_of
+from penstock.cli.dashboard_address import dashboard_address, opened_in_browser
 from penstock.cli.demo_service import serve_dashboard
 from penstock.cli.run_view import view_for
 from penstock.cli.summary import failed_jobs, summary
@@ -54,8 +55,11 @@ def serve(
         ):
             hosted = None
             if ui:
-                address, hosted = listening.enter_context(serve_dashboard(engine, program))
+                server, hosted = listening.enter_context(serve_dashboard(engine, program))
+                address = dashboard_address(server, on_terminal=console.is_terminal)
                 console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
+                if console.is_terminal:
+                    listening.enter_context(opened_in_browser(address))
 
             def epoch(report: EpochReport) -> None:
                 view.epoch(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 import threading
@@ -18,6 +19,7 @@ import uvicorn
 from penstock.errors import ExternalError
 from penstock.server.api import Service
 from penstock.server.connections import HttpProtocol, Listener
+from penstock.state.service_token import publish_service_token
 
 _START_SECONDS = 20.0
 _END_SECONDS = 5.0
@@ -73,6 +75,7 @@ class Server:
             )
         )
         self._failure: BaseException | None = None
+        self._published = contextlib.ExitStack()
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
 
     def __enter__(self) -> Server:
@@ -87,6 +90,10 @@ class Server:
                 "the HTTP server could not start",
                 detail=str(self._failure or "it takes too long"),
             )
+        tokens = self.service.tokens
+        if tokens is not None and tokens.is_default and tokens.file is not None:
+            port = self._socket.getsockname()[1]
+            self._published.enter_context(publish_service_token(tokens.file, port))
         return self
 
     def __exit__(
@@ -96,6 +103,7 @@ class Server:
 
     def close(self) -> None:
         """Stop to listen, and let running requests finish."""
+        self._published.close()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS + 5)

@@ -345,10 +345,11 @@ def test_an_open_page_ends_with_its_session(file: Path, tmp_path: Path) -> None:
     scope = {
         "type": "websocket",
         "path": "/ui/x",
+        "server": ("127.0.0.1", 81),
         "headers": [
             (b"host", b"here"),
             (b"origin", b"http://here"),
-            (b"cookie", f"penstock={sessions.issue(rosa)}".encode()),
+            (b"cookie", f"penstock-81={sessions.issue(rosa)}".encode()),
         ],
     }
     asyncio.run(Gate(app, Limits(), tokens, sessions)(scope, receive, send))
