@@ -62,7 +62,7 @@ _OWN_ENTRIES = [
     "elastic-costs.new",
     "revoked-sessions.json",
     "revoked-sessions.lock",
-    "service-token",
+    "service.token",
     "running-jobs",
     SHARED,
 ]

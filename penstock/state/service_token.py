@@ -1,6 +1,6 @@
 """Keeps the token that a service or a gateway makes for itself where the operator has configured none.
 
-    DIR/service-token                  the token; DIR is a state directory, or the directory of a gateway
+    DIR/service.token                  the token; DIR is a state directory, or the directory of a gateway
     TMPDIR/penstock-UID/token-PORT     a link to it while the service listens, by which programs of its user find it
 
 Guarantees: only the user of the service can read the token. It is the same after a restart, and for all processes that
@@ -24,10 +24,10 @@ from pathlib import Path
 
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.state.durable import make_private, write_once, write_whole
-from penstock.state.private import check_private, check_writers
+from penstock.state.private import check_private
 from penstock.token_file import check_token
 
-FILE = "service-token"
+FILE = "service.token"
 #: the header of a request with a nonce, and that of the response with the proof
 CHALLENGE, PROOF = "penstock-challenge", "penstock-proof"
 _NONCE = re.compile(r"[0-9a-f]{32}")
@@ -36,7 +36,6 @@ _NONCE = re.compile(r"[0-9a-f]{32}")
 def open_service_token(directory: Path) -> tuple[Path, bool]:
     """The file with the token of a directory, made if there is none; and whether the token is new because others could
     read the former one."""
-    check_writers(directory)
     file = directory / FILE
     try:
         if not os.path.lexists(file):
@@ -52,7 +51,6 @@ def open_service_token(directory: Path) -> tuple[Path, bool]:
 
 def renew_service_token(directory: Path) -> None:
     """Replace the token of a directory; services follow within about a second."""
-    check_writers(directory)
     try:
         write_whole(directory / FILE, _new_token())
     except OSError as failure:
