@@ -26,8 +26,8 @@ LEAST_TOKEN = 16
 
 
 _OWN_HINT = (
-    " The gateway has made its token itself: `penstock token --state DIR` prints it, for the user of the gateway on the "
-    "directory DIR, and agents of that user on its machine find it."
+    " The gateway has made its token itself: `penstock token --state DIR` prints it, for the user of the gateway on "
+    "the directory DIR, and agents of that user on its machine find it."
 )
 
 

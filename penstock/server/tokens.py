@@ -121,6 +121,7 @@ class Tokens:
     def prove(self, port: int, nonce: str) -> str | None:
         """Prove to a program of this user that the service knows its own token; None where one is configured: a token
         that a person made could be guessed from it."""
+        self._look(at_once=True)  # who asks has just read the file
         token = self._by_name.get(UNNAMED)
         return prove_token(token.digest, port, nonce) if self.is_default and token is not None else None
 
@@ -139,9 +140,9 @@ class Tokens:
         self._look()
         return self._by_name.get(name)
 
-    def _look(self) -> None:
+    def _look(self, *, at_once: bool = False) -> None:
         """Read the file again if it has changed."""
-        if self.file is None or self._clock() - self._looked_at < _LOOK_SECONDS:
+        if self.file is None or (not at_once and self._clock() - self._looked_at < _LOOK_SECONDS):
             return
         self._looked_at = self._clock()
         version = _version(self.file)
