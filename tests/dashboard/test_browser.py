@@ -243,6 +243,32 @@ def test_a_service_with_a_token_requires_a_login(tmp_path: Any, chromium: Any) -
         served.end()
 
 
+def test_the_token_leaves_the_address_and_an_ended_session_leads_to_the_login(
+    served: kit.Served, chromium: Any
+) -> None:
+    context = chromium.new_context()
+    context.set_default_timeout(TIMEOUT_MILLISECONDS)
+    page = context.new_page()
+    requests: list[Any] = []
+    page.on("request", requests.append)
+    page.goto(f"{served.url}/ui/jobs/pages")
+    assert page.url == f"{served.url}/ui/login"
+    wait_for_text(page, "form", "penstock token")
+    log_in(served, page)
+    wait_for_text(page, ".at-jobs", "pages.*running")
+    with_token = [one for one in requests if served.token in one.url]
+    assert [one.url for one in with_token] == [f"{served.url}/?token={served.token}"]
+    assert not [one for one in requests if served.token in one.headers.get("referer", "")]
+    assert page.evaluate("document.cookie + document.referrer + location.href").count(served.token) == 0
+    page.go_back()
+    assert page.url == f"{served.url}/ui/login", "the address with the token is not in the history"
+    page.go_forward()
+    wait_for_text(page, ".at-jobs", "pages.*running")
+    assert httpx.delete(f"{served.url}/sessions", headers=served.headers).status_code == 204
+    page.wait_for_url(f"{served.url}/ui/login")
+    context.close()
+
+
 def test_a_page_may_do_what_the_role_of_its_token_may(tmp_path: Any, chromium: Any) -> None:
     tokens = {"read": "r" * 20, "operate": "o" * 20, "administer": TOKEN}
     (tmp_path / "tokens").write_text("".join(f"{role}er {role} {text}\n" for role, text in tokens.items()))
