@@ -79,6 +79,10 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
 
     def __enter__(self) -> Server:
+        tokens = self.service.tokens
+        if tokens is not None and tokens.is_default and tokens.file is not None:
+            port = self._socket.getsockname()[1]  # it is ours, and nobody is answered yet
+            self._published.enter_context(publish_service_token(tokens.file, port))
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
@@ -90,10 +94,6 @@ class Server:
                 "the HTTP server could not start",
                 detail=str(self._failure or "it takes too long"),
             )
-        tokens = self.service.tokens
-        if tokens is not None and tokens.is_default and tokens.file is not None:
-            port = self._socket.getsockname()[1]
-            self._published.enter_context(publish_service_token(tokens.file, port))
         return self
 
     def __exit__(
