@@ -103,11 +103,11 @@ class Server:
 
     def close(self) -> None:
         """Stop to listen, and let running requests finish."""
-        self._published.close()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS + 5)
         self._socket.close()
+        self._published.close()  # last: who finds no token while the service answers would be refused for good
 
     def _run(self) -> None:
         try:

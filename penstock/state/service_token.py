@@ -19,6 +19,7 @@ import re
 import secrets
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from penstock.token_file import check_token
 FILE = "service.token"
 #: the header of a request with a nonce, and that of the response with the proof
 CHALLENGE, PROOF = "penstock-challenge", "penstock-proof"
+#: how often a service looks whether its link is still there, in seconds
+_KEEP_SECONDS = 60.0
 _NONCE = re.compile(r"[0-9a-f]{32}")
 
 
@@ -72,16 +75,33 @@ def read_service_token(file: Path) -> str:
 @contextlib.contextmanager
 def publish_service_token(file: Path, port: int) -> Iterator[None]:
     """Let programs of this user find a token by the port of its service, within a `with` block."""
-    link, target = own_folder() / f"token-{port}", file.resolve()
-    new = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-    new.symlink_to(target)
-    os.replace(new, link)
+    link, target, over = own_folder() / f"token-{port}", file.resolve(), threading.Event()
+    _place_link(link, target)
+
+    def keep() -> None:
+        """Restore the link: machines remove what is old from directories for temporary files."""
+        while not over.wait(_KEEP_SECONDS):
+            if not os.path.lexists(link):
+                with contextlib.suppress(OSError, PenstockError):
+                    own_folder()
+                    _place_link(link, target)
+
+    keeping = threading.Thread(target=keep, name="penstock-token", daemon=True)
+    keeping.start()
     try:
         yield
     finally:
+        over.set()
+        keeping.join()
         with contextlib.suppress(OSError):
             if link.readlink() == target:
                 link.unlink()
+
+
+def _place_link(link: Path, target: Path) -> None:
+    new = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
+    new.symlink_to(target)
+    os.replace(new, link)
 
 
 def find_service_token(port: int) -> str | None:

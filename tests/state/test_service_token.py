@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -167,6 +168,19 @@ def test_programs_of_the_user_find_the_token_by_the_port_while_the_service_liste
     with publish_service_token(file, PORT):
         file.chmod(0o644)
         assert find_service_token(PORT) is None, "others may have written it"
+
+
+def test_a_link_that_the_machine_has_removed_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_token, "_KEEP_SECONDS", 0.01)
+    file, _ = open_service_token(tmp_path / "state")
+    with publish_service_token(file, PORT):
+        shutil.rmtree(service_token.own_folder())
+        deadline = time.monotonic() + 20
+        while find_service_token(PORT) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_directory_that_others_can_change_leads_to_no_token(tmp_path: Path) -> None:
