@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,14 +50,19 @@ def opened_in_browser(address: str) -> Iterator[None]:
     file = own_folder() / f"dashboard-{urlsplit(address).port}.html"
     write_whole(file, _FORWARD.format(address=address).encode())
     try:
-        with contextlib.suppress(webbrowser.Error):
-            webbrowser.open(file.as_uri())
+        # a browser in the terminal returns only when it is left
+        threading.Thread(target=_open, args=(file.as_uri(),), name="penstock-browser", daemon=True).start()
         yield
     finally:
         file.unlink(missing_ok=True)
 
 
+def _open(uri: str) -> None:
+    with contextlib.suppress(webbrowser.Error):
+        webbrowser.open(uri)
+
+
 def _has_desktop() -> bool:
     is_remote = "SSH_CONNECTION" in os.environ
     has_display = sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
-    return has_display and not is_remote and sys.stdout.isatty()
+    return has_display and not is_remote
