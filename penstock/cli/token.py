@@ -27,10 +27,16 @@ def token(
             "--renew", help="Replace the token; the former one and its sessions end within a second."
         ),
     ] = False,
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header", help="Print it as the header of a request: penstock token --header | curl -H @- URL."
+        ),
+    ] = False,
 ) -> None:
     """Print the token that a service or a gateway without --token-file has made for itself.
 
-    Only the user of the service can read it. As in: curl -H "Authorization: Bearer $(penstock token)" ...
+    Only the user of the service can read it. Pass it on through a pipe: everybody sees the arguments of a process.
     """
     directory = running_state(state)
     file = directory / FILE
@@ -43,4 +49,4 @@ def token(
         )
     if renew:
         renew_service_token(directory)
-    print(read_service_token(file))
+    print(f"{'Authorization: Bearer ' if header else ''}{read_service_token(file)}")

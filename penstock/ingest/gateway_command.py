@@ -273,8 +273,13 @@ async def _serve(
     own = settings.tokens.own
     with contextlib.ExitStack() as published:
         for listener in listeners.values():
-            if own is not None:
-                published.enter_context(publish_service_token(own, listener.address[1]))
+            if own is None:
+                continue
+            why_not = published.enter_context(publish_service_token(own, listener.address[1]))
+            if why_not is not None:
+                log_event(
+                    "agents do not find the token by themselves", reason=why_not, hint="Use --token-file."
+                )
         accepting = [asyncio.create_task(one.run()) for one in listeners.values()]
         for name, listener in listeners.items():
             _log_listening(name, listener, settings, has_tls=tls is not None)

@@ -19,6 +19,7 @@ import uvicorn
 from penstock.errors import ExternalError
 from penstock.server.api import Service
 from penstock.server.connections import HttpProtocol, Listener
+from penstock.server.structured_log import log
 from penstock.state.service_token import publish_service_token
 
 _START_SECONDS = 20.0
@@ -82,7 +83,8 @@ class Server:
         tokens = self.service.tokens
         if tokens is not None and tokens.is_default and tokens.file is not None:
             port = self._socket.getsockname()[1]  # it is ours, and nobody is answered yet
-            self._published.enter_context(publish_service_token(tokens.file, port))
+            if (why := self._published.enter_context(publish_service_token(tokens.file, port))) is not None:
+                log("programs of this user do not find the token by themselves", 30, reason=why)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:

@@ -73,23 +73,22 @@ def read_service_token(file: Path) -> str:
 
 
 @contextlib.contextmanager
-def publish_service_token(file: Path, port: int) -> Iterator[None]:
-    """Let programs of this user find a token by the port of its service, within a `with` block."""
-    link, target, over = own_folder() / f"token-{port}", file.resolve(), threading.Event()
-    _place_link(link, target)
+def publish_service_token(file: Path, port: int) -> Iterator[str | None]:
+    """Let programs of this user find a token by the port of its service, within a `with` block. Yields why they cannot,
+    if the directory for temporary files cannot be used now: they can as soon as it can."""
+    link, target, over = _folder() / f"token-{port}", file.resolve(), threading.Event()
+    why_not = _try_place_link(link, target)
 
     def keep() -> None:
         """Restore the link: machines remove what is old from directories for temporary files."""
         while not over.wait(_KEEP_SECONDS):
             if not os.path.lexists(link):
-                with contextlib.suppress(OSError, PenstockError):
-                    own_folder()
-                    _place_link(link, target)
+                _try_place_link(link, target)
 
     keeping = threading.Thread(target=keep, name="penstock-token", daemon=True)
     keeping.start()
     try:
-        yield
+        yield why_not
     finally:
         over.set()
         keeping.join()
@@ -98,10 +97,18 @@ def publish_service_token(file: Path, port: int) -> Iterator[None]:
                 link.unlink()
 
 
-def _place_link(link: Path, target: Path) -> None:
+def _try_place_link(link: Path, target: Path) -> str | None:
+    """Place a link to a token; returns why that is impossible."""
     new = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-    new.symlink_to(target)
-    os.replace(new, link)
+    try:
+        own_folder()
+        new.symlink_to(target)
+        os.replace(new, link)
+    except PenstockError as error:
+        return error.text()
+    except OSError as failure:
+        return str(failure)
+    return None
 
 
 def find_service_token(port: int) -> str | None:
@@ -170,8 +177,12 @@ def _unreadable(file: Path, failure: Exception) -> ExternalError:
 
 def own_folder(*, make: bool = True) -> Path:
     """The directory for temporary files that only this user can use."""
-    folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
+    folder = _folder()
     if make:
         make_private(folder, durable=False)
     check_private(folder)
     return folder
+
+
+def _folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"

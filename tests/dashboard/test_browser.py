@@ -250,7 +250,7 @@ def test_the_token_leaves_the_address_and_an_ended_session_leads_to_the_login(
     context.set_default_timeout(TIMEOUT_MILLISECONDS)
     page = context.new_page()
     requests: list[Any] = []
-    page.on("request", requests.append)
+    page.on("request", lambda one: requests.append(one))
     page.goto(f"{served.url}/ui/jobs/pages")
     assert page.url == f"{served.url}/ui/login"
     wait_for_text(page, "form", "penstock token")

@@ -324,6 +324,8 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(300)
 def test_commands_on_the_same_machine_need_no_token_and_print_it(served: dashboard_kit.Served) -> None:
     assert _run(served.folder, "token", "--state", "state").stdout.strip() == served.token
+    header = _run(served.folder, "token", "--state", "state", "--header").stdout.strip()
+    assert header == f"Authorization: Bearer {served.token}"
     assert "running" in _run(served.folder, "jobs", "list", "--state", "state").stdout
     missing = _run(served.folder, "token", "--state", "nowhere")
     assert "[NO_TOKEN]" in missing.stderr
