@@ -50,7 +50,7 @@ def connect(
         raise UserError(
             "BAD_URL", f"{url!r} is no address of a service", hint='As in "http://127.0.0.1:8080".'
         )
-    return Client(url, token or os.environ.get("PENSTOCK_TOKEN"), timeout_seconds, ca_file)
+    return Client(url, token or os.environ.get("PENSTOCK_TOKEN") or None, timeout_seconds, ca_file)
 
 
 class Client:  # over 25 methods: one for each page of the API
