@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from penstock.client.subscription import EventReader
 from penstock.errors import ExternalError, InternalError
+from penstock.state.service_token import find_service_token
 
 JOB = "popular"
 #: how long subscribers are waited for after the last epoch that counts, in seconds
@@ -83,10 +84,10 @@ async def run_requests(port: int, per_second: int, seconds: float, connections: 
 
     async def one(number: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        last = -1
+        last, request = -1, _request(port, f"/jobs/{JOB}/answer")
         for at in due_times[number::connections]:
             await asyncio.sleep(max(0.0, started_at + at - time.perf_counter()))
-            writer.write(f"GET /jobs/{JOB}/answer HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            writer.write(request)
             head = await _head(reader)
             length = next(
                 int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: ")
@@ -112,8 +113,7 @@ async def run_subscribers(port: int, subscribers: int, seconds: float) -> Receiv
     async def one(received: list[tuple[int, float]]) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.closing(writer):
-            request = f"GET /jobs/{JOB}/events?since={since} HTTP/1.0\r\nHost: localhost\r\n\r\n"
-            writer.write(request.encode())
+            writer.write(_request(port, f"/jobs/{JOB}/events?since={since}", "HTTP/1.0"))
             await _head(reader)
             events = EventReader()
             while piece := await reader.read(1 << 16):
@@ -152,10 +152,24 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 # -- single requests -----------------------------------------------------------------------------
 
 
+def _headers(port: int) -> dict[str, str]:
+    """The header with the token that the service has made for itself; none if it has none."""
+    token = find_service_token(port)
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _request(port: int, path: str, version: str = "HTTP/1.1") -> bytes:
+    """A request as it is sent."""
+    headers = {"Host": "localhost", **_headers(port)}
+    lines = [f"GET {path} {version}", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
 def get_json(port: int, path: str) -> Any:
     """Return the reply of the service to a single request."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=_headers(port))
+        with urllib.request.urlopen(request, timeout=20) as response:
             return json.load(response)
     except OSError as failure:
         raise ExternalError("BENCH_FAILED", f"GET {path} was not answered", detail=str(failure)) from failure

@@ -15,6 +15,7 @@ from bench.ingest_processes import STREAM
 from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import Hello
+from penstock.state.service_token import find_service_token
 
 
 class SimulatedAgents:
@@ -55,7 +56,8 @@ class SimulatedAgents:
         await asyncio.sleep(number / self._count)
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         name, position = f"agent-{number}", 0
-        writer.write(Hello(STREAM, name).encoded())
+        token = find_service_token(self._port) or ""
+        writer.write(Hello(STREAM, name, token).encoded())
         _parse_reply(await reader.readline())
         until, due = time.perf_counter() + self._seconds, time.perf_counter()
         while time.perf_counter() < until:

@@ -23,6 +23,7 @@ from penstock.cli.serve import serve
 from penstock.cli.sql import sql
 from penstock.cli.state import state_app
 from penstock.cli.status import status
+from penstock.cli.token import token
 from penstock.errors import UserError
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ app.command()(deploy)
 app.command()(ask)
 app.command()(status)
 app.command()(plan)
+app.command()(token)
 app.add_typer(ha_app, name="ha")
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 app.add_typer(jobs_app, name="jobs")

@@ -30,6 +30,7 @@ from penstock.cli.serve import (
     Empty,
     Files,
     Listen,
+    NoToken,
     Rate,
     Reachable,
     Served,
@@ -38,7 +39,7 @@ from penstock.cli.serve import (
     TlsKey,
     TokenFile,
 )
-from penstock.cli.service_options import Door, join_coordinators
+from penstock.cli.service_options import Door, join_coordinators, token_facts
 from penstock.cli.unit import call_on_signal, watch_unit
 from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.engine.job_server import JobServer
@@ -72,6 +73,7 @@ def coordinator(
     listen: Listen = "127.0.0.1:0",
     name: CoordinatorName = None,
     token_file: TokenFile = None,
+    no_token: NoToken = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     files: Files = None,
@@ -82,8 +84,8 @@ def coordinator(
 ) -> None:
     """Manage jobs over HTTP that an engine elsewhere executes (`penstock serve --coordination`)."""
     app = served_app(file, empty)
-    door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_token_for_code(allow_code, door.tokens)
+    door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers, no_token)
+    check_token_for_code(allow_code, no_token=no_token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = program_of(app, place, follows=True)
@@ -95,7 +97,7 @@ def coordinator(
     call_on_signal(stop.set)
     log_as_json()
     with door.server(hosted, audit_file=f"audit-{socket.gethostname()}.jsonl") as server:
-        log("listening", url=server.url, state=str(place), token=door.tokens is not None)
+        log("listening", url=server.url, state=str(place), **token_facts(server.service.tokens))
         door.warn()
         jobs.join()
         if not of_unit:

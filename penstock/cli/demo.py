@@ -137,7 +137,14 @@ def _show(state: Path | None, rate: float | None, for_seconds: float | None, fre
     if fresh:
         remove_state_directory(place / "state")
     console = Console(highlight=False)
-    Show(place, rate or _SHOW_RATE, for_seconds, lambda line: console.print(Text(line), soft_wrap=True)).run()
+    show = Show(
+        place,
+        rate or _SHOW_RATE,
+        for_seconds,
+        lambda line: console.print(Text(line), soft_wrap=True),
+        on_terminal=console.is_terminal,
+    )
+    show.run()
 
 
 def application(

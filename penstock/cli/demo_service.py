@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 
 from penstock.catalogue.program import Program
+from penstock.cli.service_options import own_tokens
 from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
 from penstock.engine.status_server import latest_snapshot, status
@@ -14,23 +15,22 @@ from penstock.errors import ExternalError
 from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
-from penstock.server.middleware import PAGES
 
 #: the preferred port
 PORT = 8080
 
 
 @contextlib.contextmanager
-def serve_dashboard(engine: Engine, program: Program) -> Iterator[tuple[str, Host]]:
-    """Serve the dashboard on loopback; yields its address and the host to which epochs are reported."""
+def serve_dashboard(engine: Engine, program: Program) -> Iterator[tuple[Server, Host]]:
+    """Serve the dashboard on loopback; yields the server, and the host to which epochs are reported."""
     host = Host(program, engine.settings.state)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     host.engine_status = lambda: status(engine, latest_snapshot(engine))
-    service = Service(host)
+    service = Service(host, tokens=own_tokens(engine.settings.state))
     mount_dashboard(service)
     with Server(service, "127.0.0.1", free_port(PORT)) as server:
         try:
-            yield f"{server.url}{PAGES}/", host
+            yield server, host
         finally:
             host.end()
 

@@ -22,10 +22,12 @@ from typing import Any
 
 import httpx
 
+from penstock.cli.dashboard_address import address_with_token, opened_in_browser
 from penstock.cli.demo_service import PORT, free_port
 from penstock.cluster.local import LocalCluster
 from penstock.errors import ExternalError, PenstockError
 from penstock.formatting import clock
+from penstock.state.service_token import FILE, read_service_token
 
 #: length of the show, unless --for is given
 SHOW_SECONDS = 120.0
@@ -60,7 +62,10 @@ class Show:
         for_seconds: float | None,
         show_line: Callable[[str], None],
         pause_factor: float = 1.0,
+        on_terminal: bool = False,
     ) -> None:
+        #: whether lines go to a terminal, which may show the token
+        self._on_terminal = on_terminal
         #: factor of the pauses between parts; 1 suits people
         self._pause_factor = pause_factor
         self._place, self._rate, self._show_line = place.resolve(), rate, show_line
@@ -75,11 +80,15 @@ class Show:
     def run(self) -> None:
         """Run all parts."""
         self._place.mkdir(parents=True, exist_ok=True)
-        with _interrupt_on_sigterm():
+        with _interrupt_on_sigterm(), contextlib.ExitStack() as opened:
             try:
                 master = self._master()
                 self._start(master)
-                self._print(f"dashboard: {self._url}/ui/")
+                token_file = self._place / "state" / FILE
+                address = address_with_token(self._url, token_file, on_terminal=self._on_terminal)
+                self._print(f"dashboard: {address}")
+                if self._on_terminal:
+                    opened.enter_context(opened_in_browser(address))
                 self._wait_until("the engine is at work", self._running, _START_SECONDS)
                 self._wait_until("the first walks", self._walks, _WALKS_SECONDS, must=False)
                 self._watch(5)
@@ -139,6 +148,8 @@ class Show:
                 start_new_session=True,
             )
         self._wait_until("the service answers", lambda: self._get("/health"), _START_SECONDS)
+        token = read_service_token(self._place / "state" / FILE)
+        self._http.headers["authorization"] = f"Bearer {token}"
 
     def _running(self) -> bool:
         status = self._get("/status")

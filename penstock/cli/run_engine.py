@@ -17,7 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
+from penstock.cli.dashboard_address import dashboard_address, opened_in_browser
 from penstock.cli.demo_service import serve_dashboard
 from penstock.cli.run_view import view_for
 from penstock.cli.summary import failed_jobs, summary
@@ -26,6 +28,7 @@ from penstock.engine.job_server import JobServer
 from penstock.engine.status_server import StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.query.logical import App
+from penstock.server.host import Host
 from penstock.settings import Settings
 
 
@@ -54,8 +57,7 @@ def serve(
         ):
             hosted = None
             if ui:
-                address, hosted = listening.enter_context(serve_dashboard(engine, program))
-                console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
+                hosted = listening.enter_context(_shown_dashboard(engine, program, console))
 
             def epoch(report: EpochReport) -> None:
                 view.epoch(report)
@@ -88,6 +90,16 @@ def serve(
     console.print(summary(engine, run, view.gauges, stopped=stopping.is_requested))
     # one line of any length, so that it can be copied
     console.print(Text(f"continue with: {again}"), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _shown_dashboard(engine: Engine, program: Program, console: Console) -> Iterator[Host]:
+    """Serve the dashboard, print its address and, on a desktop, open it."""
+    with serve_dashboard(engine, program) as (server, hosted):
+        address = dashboard_address(server, on_terminal=console.is_terminal)
+        console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
+        with opened_in_browser(address) if console.is_terminal else contextlib.nullcontext():
+            yield hosted
 
 
 class StopSignals:

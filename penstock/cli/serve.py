@@ -78,7 +78,14 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(
         help="A file with the token that requests must have, or several with names and roles; required unless the "
-        "address is loopback."
+        "address is loopback. Without it the service makes a token for itself (`penstock token` prints it)."
+    ),
+]
+NoToken = Annotated[
+    bool,
+    typer.Option(
+        "--no-token",
+        help="Require no token: every user of this machine may administer. For the loopback address only.",
     ),
 ]
 TlsCert = Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")]
@@ -100,7 +107,7 @@ AllowCode = Annotated[
     bool,
     typer.Option(
         "--allow-code",
-        help="Accept Python code over HTTP (PUT /jobs/NAME/code). It runs with the rights of this user; needs a token.",
+        help="Accept Python code over HTTP (PUT /jobs/NAME/code). It runs with the rights of this user.",
     ),
 ]
 Rate = Annotated[float, typer.Option(min=0.1, help="Maximum requests per second of one client.")]
@@ -117,6 +124,7 @@ def serve(
     state: State = None,
     listen: Listen = "127.0.0.1:8080",
     token_file: TokenFile = None,
+    no_token: NoToken = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     files: Files = None,
@@ -164,8 +172,8 @@ def serve(
     )
     _check_unit(ha, unit_options, unit)
     unit_options.check()
-    door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_token_for_code(allow_code, door.tokens)
+    door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers, no_token)
+    check_token_for_code(allow_code, no_token=no_token)
     app = as_reduced(served_app(file, empty), reduced)
     place = state or default_state(app.name)
     if ha:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.master_placement import Roster
+from penstock.cli.dashboard_address import dashboard_address
 from penstock.coordination.address import open_store
 from penstock.coordination.shared_key import shared_key
 from penstock.errors import PenstockError, UserError
@@ -38,6 +41,8 @@ class Door:
     tokens: Tokens | None
     tls: Tls | None
     limits: Limits
+    #: whether requests need no token; else a service without a token file makes one for itself
+    no_token: bool = False
 
     @staticmethod
     def of(
@@ -47,9 +52,14 @@ class Door:
         tls_key: Path | None,
         rate: float,
         subscribers: int,
+        no_token: bool = False,
     ) -> Door:
         """The door that options describe."""
         host, port = parse_address(listen)
+        if no_token and token_file is not None:
+            raise UserError(
+                "BAD_OPTION", "--token-file and --no-token exclude each other", hint="Leave one out."
+            )
         tokens = None if token_file is None else Tokens.of_file(token_file)
         check_token_for_address(host, tokens)
         limits = Limits(
@@ -58,13 +68,16 @@ class Door:
             subscribers=subscribers,
             connections=max(Limits.connections, 2 * subscribers),
         )
-        return Door(host, port, tokens, _check_tls(tls_cert, tls_key), limits)
+        return Door(host, port, tokens, _check_tls(tls_cert, tls_key), limits, no_token)
 
     def server(
         self, hosted: Host, pages: Callable[[Service], None] | None = None, audit_file: str = FILE
     ) -> Server:
         """A server of a host, at this door; `pages` adds the dashboard to the API."""
-        service = Service(hosted, self.limits, self.tokens, audit_file)
+        tokens = self.tokens
+        if tokens is None and not self.no_token:
+            tokens = own_tokens(hosted.state)
+        service = Service(hosted, self.limits, tokens, audit_file)
         if pages is not None:
             pages(service)
         return Server(service, self.host, self.port, self.tls)
@@ -73,6 +86,8 @@ class Door:
         """Warn about what others could read on the network."""
         if self.tls is None and not is_loopback(self.host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
+        if self.no_token:
+            log("--no-token: every user and program of this machine may administer", logging.WARNING)
 
 
 @dataclass(frozen=True)
@@ -92,9 +107,23 @@ class ServiceSettings:
 
     def log_listening(self, server: Server) -> None:
         dashboard = None if self.pages is None else f"{server.url}{PAGES}/"
-        has_token = self.door.tokens is not None
-        log("listening", url=server.url, dashboard=dashboard, state=str(self.state), token=has_token)
+        facts = token_facts(server.service.tokens)
+        log("listening", url=server.url, dashboard=dashboard, state=str(self.state), **facts)
+        if dashboard is not None and sys.stdout.isatty():
+            print(f"dashboard: {dashboard_address(server, on_terminal=True)}", flush=True)
         self.door.warn()
+
+
+def own_tokens(state: Path) -> Tokens:
+    """The token that a service makes for itself, in a state directory."""
+    StateDirectory(state).read_facts()  # refuses a foreign directory before a file is left in it
+    return Tokens.of_directory(state)
+
+
+def token_facts(tokens: Tokens | None) -> dict[str, Any]:
+    """What a log says of tokens: whether requests need one, and where that of the service itself is."""
+    file = None if tokens is None or not tokens.is_default else str(tokens.file)
+    return {"token": tokens is not None, **({} if file is None else {"token_file": file})}
 
 
 @contextlib.contextmanager

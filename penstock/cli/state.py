@@ -64,6 +64,7 @@ _OWN_ENTRIES = [
     "elastic-costs.new",
     "revoked-sessions.json",
     "revoked-sessions.lock",
+    "service.token",
     "running-jobs",
     SHARED,
 ]

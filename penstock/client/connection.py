@@ -19,6 +19,7 @@ import httpx
 from pydantic import BaseModel
 
 from penstock.client.errors import error_of, unreachable
+from penstock.client.own_token import OwnToken
 from penstock.client.result import Result
 from penstock.client.subscription import AsyncOpen, Subscription
 from penstock.errors import ExternalError, UserError
@@ -42,14 +43,14 @@ def connect(
 ) -> Client:
     """Connect to a service, as in `connect("http://127.0.0.1:8080")`.
 
-    `token` is required by a service that others can reach (default: PENSTOCK_TOKEN); `ca_file` has the certificates to
-    trust, if the service has one of its own.
+    `token` (default: PENSTOCK_TOKEN) is one of the service. The one that a service of the same user on this machine has
+    made for itself is found without it. `ca_file` has the certificates to trust, if the service has one of its own.
     """
     if not url.startswith(("http://", "https://")):
         raise UserError(
             "BAD_URL", f"{url!r} is no address of a service", hint='As in "http://127.0.0.1:8080".'
         )
-    return Client(url, token or os.environ.get("PENSTOCK_TOKEN"), timeout_seconds, ca_file)
+    return Client(url, token or os.environ.get("PENSTOCK_TOKEN") or None, timeout_seconds, ca_file)
 
 
 class Client:  # over 25 methods: one for each page of the API
@@ -57,6 +58,7 @@ class Client:  # over 25 methods: one for each page of the API
 
     def __init__(self, url: str, token: str | None, timeout_seconds: float, ca_file: str | None) -> None:
         headers = {"user-agent": "penstock-client"}
+        self._own_token = None if token is not None else OwnToken(url)
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         verify: bool | str = ca_file if ca_file is not None else True
@@ -64,6 +66,7 @@ class Client:  # over 25 methods: one for each page of the API
         self._http = httpx.Client(
             base_url=self.url,
             headers=headers,
+            auth=self._own_token,
             timeout=timeout_seconds,
             transport=httpx.HTTPTransport(verify=cast(Any, verify), retries=2),
         )
@@ -374,6 +377,8 @@ class Client:  # over 25 methods: one for each page of the API
         try:
             response = self._http.request(method, path, params=query, headers=headers, content=content)
         except httpx.TransportError as failure:
+            if self._own_token is not None:
+                self._own_token.forget()
             raise unreachable(self.url, failure) from failure
         if response.is_error:
             raise error_of(response)

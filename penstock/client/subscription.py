@@ -118,7 +118,11 @@ class AsyncOpen:
     def __call__(self) -> httpx.AsyncClient:
         client = self._client
         return httpx.AsyncClient(
-            base_url=client.base_url, headers=client.headers, timeout=client.timeout, verify=self._verify
+            base_url=client.base_url,
+            headers=client.headers,
+            auth=client.auth,
+            timeout=client.timeout,
+            verify=self._verify,
         )
 
 

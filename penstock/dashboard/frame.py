@@ -29,6 +29,11 @@ _PAGES = {
     "recovery": "Fault tolerance",
     "logs": "Logs and dead letters",
 }
+#: a page whose session has ended leads to the login instead of trying to connect again
+_LEAVE = (
+    f'window.socket.on("connect_error", () => fetch("{PAGES}/", {{redirect: "manual"}})'
+    '.then(reply => reply.type === "opaqueredirect" && location.reload()).catch(() => {}))'
+)
 _STYLE = (Path(__file__).parent / "pages.css").read_text()
 
 
@@ -77,6 +82,7 @@ def page_frame(backend: Backend, request: Request, current: str) -> Iterator[The
             'flat dense round color=white aria-label="light or dark"'
         ).classes("at-shade")
         if backend.service.tokens is not None:
+            ui.run_javascript(_LEAVE)
             ui.button(icon="logout", on_click=_log_out).props(
                 'flat dense round color=white aria-label="log out"'
             )

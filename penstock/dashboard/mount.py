@@ -36,9 +36,8 @@ def mount_dashboard(service: Service) -> None:
     backend = Backend(service)
     add_login_pages(service)
 
-    @service.api.get("/", include_in_schema=False)
     @service.api.get(PAGES, include_in_schema=False)
-    async def front() -> Response:
+    async def pages() -> Response:
         return RedirectResponse(f"{PAGES}/", 303)
 
     @service.api.get("/favicon.ico", include_in_schema=False)

@@ -25,6 +25,7 @@ from penstock.ingest.listener import Guest, Listener
 from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tokens import Tokens
 from penstock.request_origin import is_loopback
+from penstock.state.service_token import open_service_token, publish_service_token
 from penstock.token_file import token_in
 
 if TYPE_CHECKING:
@@ -65,7 +66,13 @@ def build_parser() -> argparse.ArgumentParser:
     add_option(
         "--token-file",
         metavar="FILE",
-        help="file with the token of senders; required if other hosts can connect",
+        help="file with the token of senders; required if other hosts can connect. Without it the gateway makes a "
+        "token for itself, which agents of the same user find",
+    )
+    add_option(
+        "--no-token",
+        action="store_true",
+        help="require no token: every user of this machine may send. For loopback addresses only",
     )
     add_option(
         "--agent-tokens",
@@ -144,22 +151,12 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     if options.release:
         return _release(Path(options.dir), options.release)
-    tokens = Tokens(
-        token_in(Path(options.token_file)) if options.token_file else "",
-        Path(options.agent_tokens) if options.agent_tokens else None,
-    )
     listens = [
         (name, parse_address(text))
         for name, text in (("listen", options.listen), ("http", options.http))
         if text
     ]
-    for name, (host, _) in listens:
-        if not is_loopback(host) and not tokens.are_required:
-            raise UserError(
-                "TOKEN_NEEDED",
-                f"--{name} {host} can be reached from other hosts, so a token is required",
-                hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token, for gateway and agents.",
-            )
+    _check_token(options, listens)
     if min(options.partitions, options.most_connections, options.most_per_address) < 1:
         raise UserError(
             "BAD_SETTING", "--partitions, --most-connections and --most-per-address must be at least 1"
@@ -168,7 +165,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("BAD_SETTING", f"--most-bytes must be at least {LEAST_MOST_BYTES}")
     settings = GatewaySettings(
         Path(options.dir).absolute(),
-        tokens=tokens,
+        tokens=_make_tokens(options),
         takeover_seconds=microseconds(options.takeover) / 1e6,
         most_bytes=parse_size(options.most_bytes),
         streams=_declare_streams(options, [host for _, (host, _) in listens]),
@@ -192,6 +189,36 @@ def main(arguments: Sequence[str]) -> int:
         tls = server_context(options.tls_cert, options.tls_key)
     asyncio.run(_serve(settings, dict(listens), tls))
     return 0
+
+
+def _check_token(options: argparse.Namespace, listens: Sequence[tuple[str, tuple[str, int]]]) -> None:
+    """Raise if others could send without a token that the operator has made."""
+    has_token = options.token_file or options.agent_tokens
+    if has_token and options.no_token:
+        raise UserError("BAD_SETTING", "--no-token and files of tokens exclude each other")
+    for name, (host, _) in listens:
+        if not is_loopback(host) and not has_token:
+            raise UserError(
+                "TOKEN_NEEDED",
+                f"--{name} {host} can be reached from other hosts, so a token is required",
+                hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token, for gateway and agents.",
+            )
+
+
+def _make_tokens(options: argparse.Namespace) -> Tokens:
+    """The tokens that are configured, or else that of the gateway itself."""
+    if options.no_token:
+        log_event("no token", hint="Every user and program of this machine may send.")
+        return Tokens()
+    if options.token_file or options.agent_tokens:
+        return Tokens(
+            token_in(Path(options.token_file)) if options.token_file else "",
+            Path(options.agent_tokens) if options.agent_tokens else None,
+        )
+    file, is_renewed = open_service_token(Path(options.dir).absolute())
+    if is_renewed:
+        log_event("others could read the token file; it has a new token", file=str(file))
+    return Tokens(own=file)
 
 
 def _declare_streams(options: argparse.Namespace, hosts: Sequence[str]) -> frozenset[str] | None:
@@ -243,19 +270,21 @@ async def _serve(
             raise ExternalError(
                 "CANNOT_LISTEN", f"the gateway cannot listen on {host}:{port}", detail=str(error)
             ) from None
-    accepting = [asyncio.create_task(one.run()) for one in listeners.values()]
-    for name, listener in listeners.items():
-        host, port = listener.address
-        log_event(
-            "listening",
-            what=name,
-            host=host,
-            port=port,
-            token=settings.tokens.are_required,
-            tls=tls is not None,
-        )
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([working, *accepting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    own = settings.tokens.own
+    with contextlib.ExitStack() as published:
+        for listener in listeners.values():
+            if own is None:
+                continue
+            why_not = published.enter_context(publish_service_token(own, listener.address[1]))
+            if why_not is not None:
+                log_event(
+                    "agents do not find the token by themselves", reason=why_not, hint="Use --token-file."
+                )
+        accepting = [asyncio.create_task(one.run()) for one in listeners.values()]
+        for name, listener in listeners.items():
+            _log_listening(name, listener, settings, has_tls=tls is not None)
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([working, *accepting, stopping], return_when=asyncio.FIRST_COMPLETED)
     for task in accepting:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -270,3 +299,16 @@ async def _serve(
             raise failed.exceptions[0] from None
     await gateway.committer.close()
     log_event("stopped", **gateway.collect_metrics())
+
+
+def _log_listening(name: str, listener: Listener, settings: GatewaySettings, *, has_tls: bool) -> None:
+    (host, port), own = listener.address, settings.tokens.own
+    log_event(
+        "listening",
+        what=name,
+        host=host,
+        port=port,
+        token=settings.tokens.are_required,
+        tls=has_tls,
+        **({} if own is None else {"token_file": str(own)}),
+    )

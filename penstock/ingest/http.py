@@ -162,11 +162,12 @@ class HttpServer:
     async def _answer(
         self, request: _Request, reader: asyncio.StreamReader, guest: Guest
     ) -> tuple[int, dict[str, object] | str]:
-        if not self._gateway.settings.tokens.are_required:
+        tokens = self._gateway.settings.tokens
+        if not tokens.are_required or tokens.own is not None:
             check_local_request(request.headers.get("host"), request.headers.get("origin"))
         if request.path == "/health":
             return 200, {"ok": True}
-        token = self._gateway.settings.tokens.check(
+        token = tokens.check(
             request.headers.get("authorization", "").removeprefix("Bearer ").strip(),
             hint="Send the header Authorization: Bearer TOKEN.",
         )

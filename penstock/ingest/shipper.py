@@ -23,6 +23,8 @@ from penstock.ingest.event_log import log_event
 from penstock.ingest.frames import GAP, JUMP
 from penstock.ingest.intake import Hello, SessionTaken
 from penstock.ingest.spool import FRAME_BYTES, Spool
+from penstock.request_origin import is_loopback
+from penstock.state.service_token import find_service_token
 
 if TYPE_CHECKING:
     import ssl
@@ -150,7 +152,7 @@ class Shipper:
             hello = Hello(
                 self._stream,
                 identity.producer,
-                self._token,
+                self._token or self._find_token(),
                 identity.secret,
                 identity.sessions,
                 identity.place,
@@ -167,6 +169,11 @@ class Shipper:
                 identity.confirm(str(answer["former"]))
             self._start_from(position)
             self._ship(line, answers, position, min(FRAME_BYTES, most - 512))
+
+    def _find_token(self) -> str:
+        """The token that a gateway of the same user on this machine has made for itself, or ""."""
+        host, port = self._to
+        return (find_service_token(port) if is_loopback(host) else None) or ""
 
     def _connection(self) -> socket.socket:
         line = socket.create_connection(self._to, timeout=_SEND_SECONDS)

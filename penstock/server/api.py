@@ -103,6 +103,8 @@ class Service:
         #: those of the server that serves it
         self.connections: Connections | None = None
         self.hub, self.recent_lines = Hub(host, self.limits), RecentLines()
+        if tokens is not None:
+            self.hub.token_changes = lambda: tokens.changes
         self.api = FastAPI(
             title="Penstock",
             version=penstock.__version__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 import threading
@@ -18,6 +19,8 @@ import uvicorn
 from penstock.errors import ExternalError
 from penstock.server.api import Service
 from penstock.server.connections import HttpProtocol, Listener
+from penstock.server.structured_log import log
+from penstock.state.service_token import publish_service_token
 
 _START_SECONDS = 20.0
 _END_SECONDS = 5.0
@@ -73,9 +76,15 @@ class Server:
             )
         )
         self._failure: BaseException | None = None
+        self._published = contextlib.ExitStack()
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
 
     def __enter__(self) -> Server:
+        tokens = self.service.tokens
+        if tokens is not None and tokens.is_default and tokens.file is not None:
+            port = self._socket.getsockname()[1]  # it is ours, and nobody is answered yet
+            if (why := self._published.enter_context(publish_service_token(tokens.file, port))) is not None:
+                log("programs of this user do not find the token by themselves", 30, reason=why)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
@@ -100,6 +109,7 @@ class Server:
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS + 5)
         self._socket.close()
+        self._published.close()  # last: who finds no token while the service answers would be refused for good
 
     def _run(self) -> None:
         try:

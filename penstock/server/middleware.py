@@ -5,6 +5,8 @@ Guarantees: a body is counted while it arrives and never held beyond its limit.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import html
 import json
@@ -12,8 +14,9 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
@@ -27,17 +30,26 @@ from penstock.server.sessions import Sessions
 from penstock.server.structured_log import log
 from penstock.server.tokens import ANYONE, CALLER, Caller, Role, Token, Tokens, check_role, needed_role
 from penstock.server.wire import ARROW, PROBLEM, problem, status_of
+from penstock.state.service_token import CHALLENGE, PROOF
 
-#: the path of the dashboard's pages, that of the login, and the cookie with the session
+#: the path of the dashboard's pages, and that of the login
 PAGES = "/ui"
 LOGIN = f"{PAGES}/login"
-COOKIE = "penstock"
 #: pages that need no token: they show nothing
 _OPEN = frozenset({"/", "/health", "/favicon.ico", LOGIN})
 #: the status in the log of a request whose client disconnected before the response, and the key in its scope
 _CLIENT_GONE_STATUS, CLIENT_GONE = 499, "penstock.client_gone"
 #: the key in the scope of a request that another coordinator signed
 SIGNED = "penstock.signed"
+#: the key in the scope of a function that says whether who sent a request still may
+ALLOWED = "penstock.allowed"
+#: how often an open page is checked for that, in seconds
+_CHECK_SECONDS = 1.0
+_TOKEN_HINT = "Send the header Authorization: Bearer TOKEN; the client takes connect(url, token=...)."
+_DEFAULT_HINT = (
+    " The service has made its token itself: `penstock token` prints it, for the user that runs the service, and the "
+    "client finds it there."
+)
 _LINK = (
     '<!doctype html><meta charset="utf-8"><title>Penstock</title>'
     '<p>A page of another site leads here. <a href="{path}">Open the page of Penstock</a></p>'
@@ -99,8 +111,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self.responses[status] += 1
-                if _is_page(scope):
-                    message = {**message, "headers": [*message["headers"], *_page_headers(scope)]}
+                message = {**message, "headers": [*message["headers"], *self._more_headers(scope)]}
             await send(message)
 
         try:
@@ -156,18 +167,29 @@ class Gate:
             return
         self.pages += 1
         caller, requested = CALLER.get(), dict(scope)  # the application changes the path in it
+        receiving: asyncio.Future[Message] | None = None
 
         async def receive_while_allowed() -> Message:
-            message = await receive()
-            if message["type"] == "websocket.receive" and self._caller_of(requested) != caller:
-                await send({"type": "websocket.close", "code": 1008})  # its session or token was revoked
-                return {"type": "websocket.disconnect", "code": 1008}
-            return message
+            nonlocal receiving
+            receiving = receiving or asyncio.ensure_future(receive())
+            while True:
+                await asyncio.wait({receiving}, timeout=_CHECK_SECONDS)
+                is_message = receiving.done() and receiving.result()["type"] == "websocket.receive"
+                if (is_message or not receiving.done()) and self._caller_of(requested) != caller:
+                    await send({"type": "websocket.close", "code": 1008})  # its session or token was revoked
+                    return {"type": "websocket.disconnect", "code": 1008}
+                if receiving.done():
+                    message, receiving = receiving.result(), None
+                    return message
 
         try:
             await self._app(scope, receive_while_allowed, send)
         finally:
             self.pages -= 1
+            if receiving is not None:
+                receiving.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await receiving
 
     def _check(self, scope: Scope) -> None:
         headers = _headers(scope)
@@ -180,8 +202,8 @@ class Gate:
             )
             raise Refusal(error, **{"retry-after": str(max(1, round(wait)))})
         try:
-            check_site(headers)
-            if self._tokens is None:
+            check_site(scope.get("method", "GET"), headers)
+            if self._tokens is None or self._tokens.is_default:
                 check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
             raise Refusal(error) from error
@@ -190,6 +212,8 @@ class Gate:
             self._admit(scope, Caller(name, Role(signed.envelope.role), client_of(scope)))
         elif self._tokens is None or scope["path"] not in _OPEN:
             self._check_caller(scope)
+            requested, caller = dict(scope), CALLER.get()
+            scope[ALLOWED] = lambda: self._is_still(caller, requested)
         length = headers.get(b"content-length", "0")
         most = self._most_bytes(scope)
         if not length.isdecimal() or int(length) > most:
@@ -218,7 +242,7 @@ class Gate:
             refused = UserError(
                 "NOT_AUTHORISED",
                 "the request does not carry a token of this service",
-                hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
+                hint=_TOKEN_HINT + (_DEFAULT_HINT if self._tokens and self._tokens.is_default else ""),
             )
             raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
         self._admit(scope, caller)
@@ -240,10 +264,24 @@ class Gate:
         token = self._tokens.find(_headers(scope).get(b"authorization")) or self._session_of(scope)
         return None if token is None else Caller(token.name, token.role, address)
 
+    def _is_still(self, caller: Caller | None, scope: Scope) -> bool:
+        """Whether a request may be answered further: its token has not been revoked since."""
+        now = self._caller_of(scope)
+        return caller is not None and now is not None and now.name == caller.name
+
+    def _more_headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """Headers of a response that the application does not know of."""
+        if _is_page(scope):
+            return _page_headers(scope)
+        if scope["path"] == "/health" and (nonce := _headers(scope).get(CHALLENGE.encode())) is not None:
+            proof = None if self._tokens is None else self._tokens.prove(port_of(scope), nonce)
+            return [] if proof is None else [(PROOF.encode(), proof.encode())]
+        return []
+
     def _session_of(self, scope: Scope) -> Token | None:
         """The token with which a browser logged in that requests a page; its session is valid for nothing else."""
         headers = _headers(scope)
-        session = session_in(headers.get(b"cookie", ""))
+        session = session_in(headers.get(b"cookie", ""), scope)
         if self._sessions is None or not _is_page(scope) or session is None:
             return None
         if scope["type"] == "websocket" or scope["method"] != "GET" or b"origin" in headers:
@@ -290,10 +328,21 @@ def is_client_gone(failure: Exception) -> bool:
     return isinstance(failure, RuntimeError) and str(failure) == "No response returned."  # Starlette's
 
 
-def session_in(cookies: str) -> str | None:
+def cookie_name(scope: Mapping[str, Any]) -> str:
+    """The name of the cookie with the session: services at several ports of a machine get each other's cookies."""
+    return f"penstock-{port_of(scope)}"
+
+
+def port_of(scope: Mapping[str, Any]) -> int:
+    """The port at which the service listens."""
+    server = scope.get("server")
+    return int(server[1] or 0) if server else 0
+
+
+def session_in(cookies: str, scope: Mapping[str, Any]) -> str | None:
     """The session in the cookies of a browser."""
     try:
-        cookie = SimpleCookie(cookies).get(COOKIE)
+        cookie = SimpleCookie(cookies).get(cookie_name(scope))
     except CookieError:
         return None
     return None if cookie is None else cookie.value

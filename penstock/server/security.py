@@ -13,7 +13,7 @@ from penstock.request_origin import check_local_request as check_local_request
 from penstock.request_origin import is_loopback as is_loopback
 from penstock.server.tokens import Tokens
 
-_TOKEN_HINT = "openssl rand -hex 24 > token; chmod 600 token; then --token-file token."
+_FILE_HINT = "openssl rand -hex 24 > token; chmod 600 token; then --token-file token."
 
 
 def parse_address(listen: str) -> tuple[str, int]:
@@ -30,17 +30,17 @@ def check_token_for_address(host: str, tokens: Tokens | None) -> None:
         raise UserError(
             "TOKEN_NEEDED",
             f"on {host} others can reach the service, so it needs a token",
-            hint=f"{_TOKEN_HINT} Or --listen 127.0.0.1:8080.",
+            hint=f"{_FILE_HINT} Or --listen 127.0.0.1:8080.",
         )
 
 
-def check_token_for_code(allow_code: bool, tokens: Tokens | None) -> None:
+def check_token_for_code(allow_code: bool, *, no_token: bool) -> None:
     """Raise if the service would take code without a token."""
-    if allow_code and tokens is None:
+    if allow_code and no_token:
         raise UserError(
             "TOKEN_NEEDED",
             "a service that takes code needs a token, also on the loopback address",
-            hint=_TOKEN_HINT,
+            hint="Leave out --no-token.",
         )
 
 
@@ -55,10 +55,10 @@ def is_of_other_site(headers: Mapping[bytes, str]) -> bool:
     return headers.get(b"sec-fetch-site") in ("cross-site", "same-site")
 
 
-def check_site(headers: Mapping[bytes, str]) -> None:
+def check_site(method: str, headers: Mapping[bytes, str]) -> None:
     """Raise for a request that a page of another site makes, unless a person follows a link there."""
-    is_link = headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
-    if is_of_other_site(headers) and not is_link:
+    is_opened = headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+    if is_of_other_site(headers) and not (is_opened and method in ("GET", "HEAD")):
         raise UserError(
             "FOREIGN_HOST",
             "a page of another site may not use this service",

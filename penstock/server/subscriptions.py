@@ -5,7 +5,8 @@ missed from the retained results, and what follows from a *ring* that all subscr
 cursor and holds no rows of its own, so the slowest cannot slow the engine, or the others.
 
 Guarantees: from its first epoch on, a subscriber receives every epoch in which the job emitted rows, once and in order;
-or it receives the reason why not (`event: dropped`), or is disconnected if it reads nothing. On failure: a client that
+or it receives the reason why not (`event: dropped`), or is disconnected if it reads nothing. Within seconds after its
+token was removed, it gets no more rows. On failure: a client that
 reconnects misses nothing while the results are retained.
 """
 
@@ -15,7 +16,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -24,11 +25,14 @@ from penstock.delivery.result_log import JobResult
 from penstock.errors import PenstockError, UserError
 from penstock.server.host import Host
 from penstock.server.limits import Limits
+from penstock.server.middleware import ALLOWED
 from penstock.server.structured_log import log
 from penstock.server.wire import problem, result_json
 
 #: how many epochs a subscriber that catches up reads at a time
 _CATCH_UP_EPOCHS = 16
+#: how often it is checked whether subscribers still have a token, in seconds
+_CHECK_SECONDS = 1.0
 #: a large event is sent in pieces of this size
 _PIECE_BYTES = 1 << 16
 
@@ -72,14 +76,15 @@ class Ring:
             self._bytes -= len(old)
         self.last_epoch = last_epoch
         if events:
-            self._wake()
+            self.wake()
 
     def close(self, end: SubscriptionEnd) -> None:
         """End all subscriptions to the job."""
         self.end = end
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let all subscribers look whether anything has changed."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -100,13 +105,16 @@ class Hub:
         self._clients: Counter[str] = Counter()
         self._rings: dict[str, Ring] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
+        #: how often the tokens of the service have changed
+        self.token_changes: Callable[[], int] = lambda: 0
+        self.streams: set[EventStream] = set()
 
     def start(self) -> None:
         """Start to publish, on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self._publish())
+        self._tasks = [asyncio.create_task(self._publish()), asyncio.create_task(self._end_revoked())]
         self.host.listeners.append(self.wake)
 
     async def stop(self) -> None:
@@ -115,16 +123,26 @@ class Hub:
             self.host.listeners.remove(self.wake)
         for ring in self._rings.values():
             ring.close(_service_ends())
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
 
     def wake(self) -> None:
         """Publish new epochs and changes of jobs."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop may be closed by now
                 self._loop.call_soon_threadsafe(self._news.set)
+
+    async def _end_revoked(self) -> None:
+        """End the subscriptions whose tokens were removed, whenever tokens have changed."""
+        seen = self.token_changes()
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            if (changes := self.token_changes()) != seen:
+                seen = changes
+                for stream in list(self.streams):
+                    stream.end_if_revoked()
 
     # -- the rings -------------------------------------------------------------------------------
 
@@ -277,8 +295,19 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._hub, self._ring, self._membership = hub, ring, membership
         self._cursor, self._client = cursor, client
+        self._is_allowed: Callable[[], bool] = lambda: True
+        self._is_revoked = False
+
+    def end_if_revoked(self) -> None:
+        """End the subscription with the next event, or at once if it waits, unless its token is still in force."""
+        if not self._is_allowed():
+            self._is_revoked = True
+            self._ring.wake()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._is_allowed = scope.get(ALLOWED, self._is_allowed)
+        self._hub.streams.add(self)
+        self.end_if_revoked()  # meanwhile
         sending = asyncio.create_task(self._send(send))
         gone = asyncio.create_task(_wait_for_disconnect(receive))
         try:
@@ -287,6 +316,7 @@ class EventStream(Response):
             gone.cancel()
             sending.cancel()
             results = await asyncio.gather(sending, gone, return_exceptions=True)
+            self._hub.streams.discard(self)
             self._membership.__exit__(None, None, None)
         if isinstance(results[0], Exception):
             raise results[0]
@@ -298,6 +328,8 @@ class EventStream(Response):
         try:
             async with contextlib.aclosing(self._hub.events(self._ring, self._cursor)) as events:
                 async for text in events:
+                    if self._is_revoked:
+                        raise SubscriptionEnd("token_revoked", "the token of the subscription was removed")
                     for at in range(0, len(text), _PIECE_BYTES):
                         piece = text[at : at + _PIECE_BYTES]
                         await self._send_in_time(

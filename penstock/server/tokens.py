@@ -6,6 +6,8 @@
 Guarantees: tokens are compared in constant time, and only their digests are held. A change of the file is in force
 within about a second; if the new content is wrong or cannot be read, the former tokens stay in force, and the log says
 why.
+
+Where no file is configured, a service on the loopback address makes a token for itself (`state.service_token`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError, UserError
 from penstock.server.structured_log import log
+from penstock.state.service_token import open_service_token, prove_token, read_service_token
 from penstock.token_file import check_token, read_private_file
 
 #: how often the file is looked at, in seconds
@@ -77,10 +80,17 @@ class Tokens:
     """The tokens of a service. Safe for several threads: a change replaces them all at once."""
 
     def __init__(
-        self, tokens: Sequence[Token], file: Path | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        tokens: Sequence[Token],
+        file: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        is_default: bool = False,
     ) -> None:
         self._by_name = {token.name: token for token in tokens}
-        self._file, self._clock = file, clock
+        self._clock, self._changes = clock, 0
+        #: the file that they are in, if any; and whether the service has made it for itself
+        self.file, self.is_default = file, is_default
         self._version = None if file is None else _version(file)
         self._looked_at = clock()
 
@@ -93,6 +103,27 @@ class Tokens:
     def of_file(file: Path, clock: Callable[[], float] = time.monotonic) -> Tokens:
         """The tokens of a file that only its owner can read."""
         return Tokens(read_tokens(file), file, clock)
+
+    @staticmethod
+    def of_directory(directory: Path, clock: Callable[[], float] = time.monotonic) -> Tokens:
+        """The token that a service makes for itself, in a file of its directory."""
+        file, is_renewed = open_service_token(directory)
+        if is_renewed:
+            log("others could read the token file; it has a new token", 30, file=str(file))
+        return Tokens([_own_token(file)], file, clock, is_default=True)
+
+    @property
+    def changes(self) -> int:
+        """How often the tokens have changed."""
+        self._look()
+        return self._changes
+
+    def prove(self, port: int, nonce: str) -> str | None:
+        """Prove to a program of this user that the service knows its own token; None where one is configured: a token
+        that a person made could be guessed from it."""
+        self._look(at_once=True)  # who asks has just read the file
+        token = self._by_name.get(UNNAMED)
+        return prove_token(token.digest, port, nonce) if self.is_default and token is not None else None
 
     def find(self, header: str | None) -> Token | None:
         """The token that an Authorization header carries."""
@@ -109,21 +140,27 @@ class Tokens:
         self._look()
         return self._by_name.get(name)
 
-    def _look(self) -> None:
+    def _look(self, *, at_once: bool = False) -> None:
         """Read the file again if it has changed."""
-        if self._file is None or self._clock() - self._looked_at < _LOOK_SECONDS:
+        if self.file is None or (not at_once and self._clock() - self._looked_at < _LOOK_SECONDS):
             return
         self._looked_at = self._clock()
-        version = _version(self._file)
+        version = _version(self.file)
         if version == self._version:
             return
         self._version = version
         try:
-            self._by_name = {token.name: token for token in read_tokens(self._file)}
+            tokens = [_own_token(self.file)] if self.is_default else read_tokens(self.file)
+            self._by_name = {token.name: token for token in tokens}
         except PenstockError as error:
             log("the tokens in force stay as they were", 30, condition=error.condition, error=error.text())
             return
+        self._changes += 1
         log("tokens", names={token.name: token.role.value for token in self._by_name.values()})
+
+
+def _own_token(file: Path) -> Token:
+    return Token(UNNAMED, Role.administer, digest(read_service_token(file)))
 
 
 def read_tokens(file: Path) -> list[Token]:

@@ -2,6 +2,7 @@
 
     DIR/penstock.json     format, the query's fingerprint, what logs must remember, what was dropped
     DIR/coordinators.key  a secret of its coordinators (see `coordination.shared_key`)
+    DIR/service.token     the token of its service, if none is configured (see `service_token`)
     DIR/engine.lock       held by the engine that writes
     DIR/generations/      of two engines that believe they may write, which one does (see `generation`)
     DIR/epochs/           epoch records (see `epoch_store`)
@@ -58,6 +59,7 @@ _FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "code", 
 _FIRST |= {
     "revoked-sessions.json",
     "revoked-sessions.lock",
+    "service.token",
     "audit.jsonl",
     *(f"audit.jsonl.{number}" for number in range(1, 4)),
 }

@@ -23,6 +23,7 @@ import pytest
 from penstock.catalogue.master_placement import manager_of
 from penstock.cli.load_app import load
 from penstock.client import connect
+from penstock.client.own_token import OwnToken
 from penstock.testing.inline import InlineEngine
 from tests.server.kit import until
 
@@ -111,7 +112,7 @@ class Client:
         for url in itertools.cycle(self._urls) if self._patience else self._urls:
             assert not self._patience or time.monotonic() < until, "no coordinator replied in time"
             try:
-                response = self._http.post(f"{url}/sql", json={"sql": text}, headers=key)
+                response = self._http.post(f"{url}/sql", json={"sql": text}, headers=key, auth=OwnToken(url))
             except httpx.TransportError:
                 continue
             assert response.status_code == 200, response.text
@@ -121,14 +122,18 @@ class Client:
         raise AssertionError("no coordinator replied")
 
 
+def _get(url: str) -> httpx.Response:
+    return httpx.get(url, timeout=60, auth=OwnToken(url))
+
+
 def _coordinators(url: str) -> list[dict[str, Any]]:
     """Return the coordinators that one of them knows."""
-    response_data: list[dict[str, Any]] = httpx.get(f"{url}/coordinators", timeout=60).json()
+    response_data: list[dict[str, Any]] = _get(f"{url}/coordinators").json()
     return response_data
 
 
 def _managers(url: str) -> dict[str, str]:
-    return {job["name"]: job["coordinator"] for job in httpx.get(f"{url}/jobs", timeout=60).json()}
+    return {job["name"]: job["coordinator"] for job in _get(f"{url}/jobs").json()}
 
 
 def test_no_command_is_lost_or_executed_twice_when_a_coordinator_is_killed(
@@ -295,7 +300,8 @@ def test_coordinators_continue_while_the_engine_is_down(start: Start, tmp_path: 
     by: Counter[str] = Counter()
     for number, job in enumerate(jobs):
         body = {"name": job, "query": "SELECT path FROM clicks"}
-        response = httpx.post(f"{(engine_url, other_url)[number % 2]}/jobs", json=body, timeout=60)
+        url = (engine_url, other_url)[number % 2]
+        response = httpx.post(f"{url}/jobs", json=body, timeout=60, auth=OwnToken(url))
         assert response.status_code == 201, response.text
         by[response.headers["penstock-coordinator"]] += 1
     assert set(by) == {"engine", "other"}, "each by the coordinator that it was sent to or forwarded to"
@@ -309,9 +315,7 @@ def test_coordinators_continue_while_the_engine_is_down(start: Start, tmp_path: 
     assert sum(one["jobs"] for one in _coordinators(other_url)) == 9
 
     def has_results(job: str) -> Any:
-        response_data = [
-            httpx.get(f"{url}/jobs/{job}/answer", timeout=60).json() for url in (engine_url, other_url)
-        ]
+        response_data = [_get(f"{url}/jobs/{job}/answer").json() for url in (engine_url, other_url)]
         return all(one["epoch"] is not None for one in response_data)
 
     for job in jobs[:2]:

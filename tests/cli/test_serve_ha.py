@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from penstock.client import connect
+from penstock.client.own_token import OwnToken
 from penstock.errors import PenstockError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
@@ -112,12 +113,15 @@ def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
         url = unit.wait_for(lambda: [one for one in unit.logged("listening") if one["url"] != unit.url])[0][
             "url"
         ]
-        unit.wait_for(lambda: len(httpx.get(f"{url}/coordinators").json()) == 2)
+        own = OwnToken(url)
+        unit.wait_for(lambda: len(httpx.get(f"{url}/coordinators", auth=own).json()) == 2)
         service.kill()
         service.wait()
-        response = httpx.post(f"{url}/sql", json={"sql": "ALTER JOB more SET WHERE n % 3 = 0"}, timeout=60)
+        response = httpx.post(
+            f"{url}/sql", json={"sql": "ALTER JOB more SET WHERE n % 3 = 0"}, timeout=60, auth=own
+        )
         assert response.status_code == 200, response.text
-        assert httpx.get(f"{url}/jobs/seen/answer").json()["rows"]
+        assert httpx.get(f"{url}/jobs/seen/answer", auth=own).json()["rows"]
         service = unit.start()
         unit.wait_for(phase("running"))
         pushed = feeder.count
@@ -156,7 +160,7 @@ def test_jobs_survive_kills_of_the_leader_of_all_engines_and_of_the_service(
         assert recovery.unit["leader"] == unit.record().leader
         assert [restart.first_epoch is not None for restart in recovery.restarts] == [True]
         for page in ("/ui/", "/ui/recovery"):
-            assert httpx.get(f"{unit.url}{page}").status_code == 200
+            assert httpx.get(f"{unit.url}{page}", auth=OwnToken(unit.url)).status_code == 200
 
         pids = {engine.pid for engine in unit.engines().values()}
         unit.wait_for(unit.is_coordinated_again)

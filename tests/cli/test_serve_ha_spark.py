@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from penstock.client import connect
+from penstock.client.own_token import OwnToken
 from penstock.errors import PenstockError
 from tests.cli.served_unit import Feeder, Listener, Site
 
@@ -45,7 +46,9 @@ class Poller:
         try:
             while not self._stop.wait(0.1):
                 started = time.monotonic()
-                result = httpx.get(self._url, timeout=LONG).raise_for_status().json()
+                result = (
+                    httpx.get(self._url, timeout=LONG, auth=OwnToken(self._url)).raise_for_status().json()
+                )
                 self.longest = max(self.longest, time.monotonic() - started)
                 self.epochs.append(result["epoch"])
         except Exception as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from penstock.state.service_token import FILE, read_service_token
 from tests.server.kit import until
 
 SCRIPT = """
@@ -59,7 +60,7 @@ class Served:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.folder, self._options = folder, list(options)
-        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._token = token
         (folder / "jobs.sql").write_text(SCRIPT)
         (folder / "orders").mkdir(exist_ok=True)
         lines = '{"at": "2026-11-15T10:00:00Z", "shop": "a", "price": 2.5}\nthis is <b>no</b> order\n'
@@ -92,9 +93,19 @@ class Served:
         except httpx.HTTPError:
             return False
 
+    @property
+    def token(self) -> str:
+        """The token that was given, or else the one that the service has made for itself."""
+        return self._token or read_service_token(self.folder / "state" / FILE)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header with the token."""
+        return {"authorization": f"Bearer {self.token}"}
+
     def get(self, path: str) -> Any:
         """Request a path of the API and return the JSON of the response."""
-        return httpx.get(self.url + path, headers=self._headers, timeout=20).json()
+        return httpx.get(self.url + path, headers=self.headers, timeout=20).json()
 
     def kill(self) -> None:
         """End the process as a crash does."""

@@ -61,11 +61,19 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(chromium: Any) -> Iterator[Any]:
+def page(served: kit.Served, chromium: Any) -> Iterator[Any]:
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(TIMEOUT_MILLISECONDS)
-    yield context.new_page()
+    page = context.new_page()
+    log_in(served, page)
+    yield page
     context.close()
+
+
+def log_in(served: kit.Served, page: Any) -> None:
+    """Open the address that the service prints."""
+    page.goto(f"{served.url}/?token={served.token}")
+    assert page.url == f"{served.url}/ui/"
 
 
 def wait_for_text(page: Any, selector: str, text: str) -> None:
@@ -134,7 +142,7 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
 def test_a_parameter_of_a_job_is_changed(served: kit.Served, page: Any) -> None:
     query = "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= $least GROUP BY status"
     body = {"name": "least", "query": f"{query} WINDOWING 1 SECONDS", "parameters": {"least": 200}}
-    assert httpx.post(f"{served.url}/jobs", json=body, timeout=20).status_code == 201
+    assert httpx.post(f"{served.url}/jobs", json=body, headers=served.headers, timeout=20).status_code == 201
     page.goto(f"{served.url}/ui/jobs/least")
     field = page.locator('input[aria-label="$least"]')
     field.wait_for()
@@ -190,6 +198,7 @@ def test_pages_fit_a_phone(served: kit.Served, chromium: Any, scheme: str) -> No
     context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     context.set_default_timeout(TIMEOUT_MILLISECONDS)
     page = context.new_page()
+    log_in(served, page)
     for name in PAGES:
         page.goto(f"{served.url}/ui/{name}")
         wait_for_text(page, ".pen-head", "epoch \\d")
@@ -230,16 +239,42 @@ def test_a_service_with_a_token_requires_a_login(tmp_path: Any, chromium: Any) -
         page.fill("input[name=token]", TOKEN)
         page.click("button")
         wait_for_text(page, ".at-jobs", "pages.*running")
-        cookie = next(each for each in context.cookies() if each["name"] == "penstock")
+        cookie = next(each for each in context.cookies() if each["name"] == f"penstock-{served.port}")
         assert cookie["httpOnly"]
         assert TOKEN not in cookie["value"]
-        headers = {"cookie": f"penstock={cookie['value']}"}
+        headers = {"cookie": f"{cookie['name']}={cookie['value']}"}
         assert httpx.get(f"{served.url}/status", headers=headers).status_code == 401, (
             "the cookie is valid for pages only"
         )
         context.close()
     finally:
         served.end()
+
+
+def test_the_token_leaves_the_address_and_an_ended_session_leads_to_the_login(
+    served: kit.Served, chromium: Any
+) -> None:
+    context = chromium.new_context()
+    context.set_default_timeout(TIMEOUT_MILLISECONDS)
+    page = context.new_page()
+    requests: list[Any] = []
+    page.on("request", lambda one: requests.append(one))
+    page.goto(f"{served.url}/ui/jobs/pages")
+    assert page.url == f"{served.url}/ui/login"
+    wait_for_text(page, "form", "penstock token")
+    log_in(served, page)
+    wait_for_text(page, ".at-jobs", "pages.*running")
+    with_token = [one for one in requests if served.token in one.url]
+    assert [one.url for one in with_token] == [f"{served.url}/?token={served.token}"]
+    assert not [one for one in requests if served.token in one.headers.get("referer", "")]
+    assert page.evaluate("document.cookie + document.referrer + location.href").count(served.token) == 0
+    page.go_back()
+    assert page.url == f"{served.url}/ui/login", "the address with the token is not in the history"
+    page.go_forward()
+    wait_for_text(page, ".at-jobs", "pages.*running")
+    assert httpx.delete(f"{served.url}/sessions", headers=served.headers).status_code == 204
+    page.wait_for_url(f"{served.url}/ui/login")
+    context.close()
 
 
 def test_a_page_may_do_what_the_role_of_its_token_may(tmp_path: Any, chromium: Any) -> None:

@@ -102,10 +102,14 @@ class Processes:
         http: bool = False,
         ready: bool = True,
         descriptors: tuple[int, int] | None = None,
+        own_token: bool = False,
     ) -> Running:
+        """A gateway; with `own_token` one that makes a token for itself."""
         listens = ["--listen", f"127.0.0.1:{self.port}"]
         listens += ["--http", f"127.0.0.1:{self.http_port}"] if http else []
-        running = Running("gateway", "--dir", self.log, *listens, *more, descriptors=descriptors)
+        has_token = own_token or not {"--token-file", "--agent-tokens"}.isdisjoint(map(str, more))
+        tokens = [] if has_token else ["--no-token"]
+        running = Running("gateway", "--dir", self.log, *listens, *tokens, *more, descriptors=descriptors)
         self._all.append(running)
         if ready:
             until(

@@ -121,6 +121,6 @@ def test_a_service_that_takes_code_needs_a_token(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as exited:
-        main(["serve", "--empty", "--allow-code"])
+        main(["serve", "--empty", "--allow-code", "--no-token"])
     assert exited.value.code == 2
     assert "[TOKEN_NEEDED]" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from penstock.client import connect
 from penstock.dashboard.login import add_login_pages
 from penstock.errors import UserError
 from penstock.server.audit import FILES, Audit
@@ -318,6 +319,20 @@ def test_an_administrator_ends_the_sessions_of_a_token(site: kit.Site) -> None:
     assert httpx.get(f"{site.url}/ui/x", headers=cookie).status_code == 303
 
 
+def page_scope(session: str) -> Scope:
+    """The scope of the WebSocket of a page."""
+    return {
+        "type": "websocket",
+        "path": "/ui/x",
+        "server": ("127.0.0.1", 81),
+        "headers": [
+            (b"host", b"here"),
+            (b"origin", b"http://here"),
+            (b"cookie", f"penstock-81={session}".encode()),
+        ],
+    }
+
+
 def test_an_open_page_ends_with_its_session(file: Path, tmp_path: Path) -> None:
     tokens = Tokens.of_file(file)
     sessions = Sessions(tokens, tmp_path / "revoked.json")
@@ -342,15 +357,56 @@ def test_an_open_page_ends_with_its_session(file: Path, tmp_path: Path) -> None:
     async def send(message: Message) -> None:
         sent.append(message["type"])
 
-    scope = {
-        "type": "websocket",
-        "path": "/ui/x",
-        "headers": [
-            (b"host", b"here"),
-            (b"origin", b"http://here"),
-            (b"cookie", f"penstock={sessions.issue(rosa)}".encode()),
-        ],
-    }
+    scope = page_scope(sessions.issue(rosa))
     asyncio.run(Gate(app, Limits(), tokens, sessions)(scope, receive, send))
     assert received == ["one", "websocket.disconnect"]
     assert sent == ["websocket.close"]
+
+
+def test_an_open_page_ends_with_its_session_also_if_it_sends_nothing(file: Path, tmp_path: Path) -> None:
+    tokens = Tokens.of_file(file)
+    sessions = Sessions(tokens, tmp_path / "revoked.json")
+    rosa = tokens.named("rosa")
+    assert rosa is not None
+    received, sent = list[str](), list[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        sessions.revoke_all("rosa")
+        received.append((await receive())["type"])
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message["type"])
+
+    scope = page_scope(sessions.issue(rosa))
+    asyncio.run(asyncio.wait_for(Gate(app, Limits(), tokens, sessions)(scope, receive, send), 20))
+    assert received == ["websocket.disconnect"]
+    assert sent == ["websocket.close"]
+
+
+# -- subscriptions -------------------------------------------------------------------------------
+
+
+def test_a_subscription_ends_when_its_token_is_removed(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "tokens", FILE)
+    with (
+        kit.site(tmp_path / "state", kit.ALL, token=file) as site,
+        connect(site.url, token=READ) as reader,
+        connect(site.url, token=OPERATE) as operator,
+    ):
+        ended, continued = (iter(one.subscribe("seen", since=0)) for one in (reader, operator))
+        site.epochs(1)
+        assert next(ended).epoch == next(continued).epoch
+        write_file(file, "".join(line for line in FILE.splitlines(keepends=True) if READ not in line))
+        with pytest.raises(UserError) as revoked:  # the service reads the file once a second
+            next(ended)
+        assert revoked.value.condition == "TOKEN_REVOKED"
+        assert "the token of the subscription was removed" in revoked.value.text()
+        with pytest.raises(UserError, match="NOT_AUTHORISED"):
+            next(iter(reader.subscribe("seen", since=0)))
+        site.epochs(1)
+        assert next(continued).epoch > 0
+        assert site.running.service.hub.dropped == {"token_revoked": 1}
