@@ -390,7 +390,7 @@ class EpochRunner:
         frames = [part for part in parts if part is not None]
         side_output = pl.concat(frames) if frames else None
         return self._program.epochs.emit(
-            execution.epoch, record.commands, emission.rows, emission.only_for_jobs, side_output, result.last
+            execution.epoch, record, emission.rows, emission.only_for_jobs, side_output, result.last
         )
 
     def _commit(self, execution: Execution) -> None:

@@ -22,6 +22,8 @@ def run_cli(*arguments: str) -> str:
 
 def select(path: Path, table: str) -> list[int]:
     with sqlite3.connect(path) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall():
+            return []  # the sink is not open yet
         return [n for (n,) in database.execute(f"SELECT n FROM {table} ORDER BY n")]
 
 
