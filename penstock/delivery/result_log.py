@@ -267,9 +267,9 @@ class ResultLog:
         if packed is None:
             return
         wanted = pl.col("jobs").list.set_intersection(list(outputs)).list.len() > 0
-        for names, rows, *last in packed.filter(wanted).iter_rows():
-            frame = from_stream(rows)
-            counts = last[0] if last else [None] * len(names)  # no such column in files of former versions
+        for found in packed.filter(wanted).iter_rows(named=True):
+            frame, names = from_stream(found["rows"]), found["jobs"]
+            counts = found.get("last") or [None] * len(names)  # no such column in files of former versions
             for number, (name, count) in enumerate(zip(names, counts, strict=True)):
                 if name in outputs:
                     mine = frame.filter(pl.col(_WHOSE) == number).drop(_WHOSE)
