@@ -2,7 +2,7 @@
 
     DIR/epoch-000000000012.jsonl (or .parquet)
 
-Guarantees: a file with an epoch's name is whole, on disk, and never changes, unless files are to be compacted: then the
+Guarantees: a file with an epoch's name is whole, on disk, and never changes, unless files are compacted: then the
 newest one grows (`joined_files`). It is written under a hidden name, synced,
 then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest generation of its engines,
 which stages its files in `.generations`: no file of a lower one appears any more.
@@ -25,6 +25,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -37,6 +38,8 @@ from penstock.state.durable import make_private, open_private, sync_directory
 from penstock.state.generation import FencedDirectory
 
 _OWNER = ".penstock-job"
+#: the size of files that are compacted: each epoch writes the newest one again
+COMPACT_BYTES = 1_000_000
 _EPOCH = re.compile(r"epoch-(\d{12,})")
 
 
@@ -48,18 +51,24 @@ class EpochFiles(Sink):
     _private = False
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, compact_bytes: int = 0, compact_seconds: float = 3600.0
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        compact: bool = False,
+        compact_bytes: int = 0,
+        compact_seconds: float = 3600.0,
     ) -> None:
         if compact_bytes < 0 or compact_seconds <= 0:
             raise UserError(
                 "BAD_OPTION",
                 f"files cannot be compacted to {compact_bytes} bytes or {compact_seconds:g} s",
-                hint="Set compact_bytes to 1000000 or so, or 0 for a file for each epoch; compact_seconds is above 0.",
+                hint="Set compact=True, or compact_bytes to 1000000 or so; without them each epoch has a file. "
+                "compact_seconds is above 0.",
             )
         self.directory = Path(directory)
-        limits = Limits(compact_bytes, compact_seconds)
-        self._compacts = compact_bytes > 0
-        self._joined = JoinedFiles(self.directory, self.suffix, limits, self._join)
+        limits = Limits(compact_bytes or (COMPACT_BYTES if compact else 0), compact_seconds)
+        self._compacts = limits.bytes > 0
+        self._joined = JoinedFiles(self.directory, self.suffix, limits, self._join, private=self._private)
         self._columns: list[str] = []
         self._fenced_directory = FencedDirectory(self.directory / ".generations")
 
@@ -261,9 +270,39 @@ class JsonLines(EpochFiles):
 
 
 class PrivateJsonLines(JsonLines):
-    """The same for what an engine writes for its own user."""
+    """The same for what an engine writes for its own user, compacted: a file has rows of a day at most."""
 
     _private = True
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        super().__init__(directory, compact=True, compact_seconds=86_400.0)
+
+    def complete_files(self) -> list[Path]:
+        """All files but the newest, which may grow; the oldest first."""
+        return [path for _, path in self._files()[:-1]]
+
+    def remove(self, file: Path) -> None:
+        """Remove a complete file."""
+        with _translate_errors(self.directory):
+            self._joined.remove(file)
+
+    def latest_rows(self, limit: int, through: int | None = None) -> list[dict[str, Any]]:
+        """The rows of the epochs up to one, the latest first, each with its epoch."""
+        latest: list[dict[str, Any]] = []
+        for first, path in reversed(self._files()):
+            if len(latest) >= limit:
+                break
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:  # it was removed, since it was too old
+                break
+            parts = [(one.epoch, one.rows) for one in self._joined.epochs_in(path, content)] or [(first, -1)]
+            rows = pl.read_ndjson(content, infer_schema_length=None)
+            rows = rows.insert_column(0, pl.Series("epoch", _repeat(parts, rows.height), dtype=pl.Int64))
+            if through is not None:
+                rows = rows.filter(pl.col("epoch") <= through)
+            latest += rows.reverse().head(limit - len(latest)).to_dicts()
+        return latest
 
 
 class Parquet(EpochFiles):

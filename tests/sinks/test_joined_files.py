@@ -26,6 +26,8 @@ Kind = type[JsonLines] | type[Parquet]
 
 
 class TestJsonLines(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> JsonLines:
         return JsonLines(folder / "out", compact_bytes=2_000)
@@ -37,6 +39,8 @@ class TestJsonLines(SinkContract):
 
 
 class TestParquet(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> Parquet:
         return Parquet(folder / "out", compact_bytes=2_000)
