@@ -50,10 +50,12 @@ class JoinedEpoch(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """When the newest file is complete: from so many bytes on, or so many seconds after it was started."""
+    """When the newest file is complete: from so many bytes or epochs on, or so many seconds after it was started."""
 
     bytes: int
     seconds: float
+    #: each epoch writes the list of all again
+    epochs: int = 1_000
 
 
 class JoinedFiles:
@@ -129,7 +131,8 @@ class JoinedFiles:
             return False
         is_last = newest is not None and newest == files[-1][1] and bool(epochs) and epochs[-1].epoch < epoch
         joined = None
-        if newest is not None and is_last and self._has_room(newest, len(before)):
+        has_epochs = len(epochs) < self._limits.epochs
+        if newest is not None and is_last and has_epochs and self._has_room(newest, len(before)):
             joined = self._join(before, content)
         if newest is None or joined is None:
             self._put(own, content, [], epoch, rows, staged)
