@@ -78,6 +78,10 @@ class Settings:
     #: how many bytes of results wait on disk for sinks and questions: beyond that, results that only questions need are
     #: removed, and then the job whose sink is farthest behind is stopped until it is resumed
     result_log_bytes: int = 2_000_000_000
+    #: how many bytes of dead letters, late events and skipped spans are kept, and for how many days: older files are
+    #: removed, and the log says so
+    side_output_bytes: int = 1_000_000_000
+    side_output_days: float = 30.0
     #: what share of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
     #: is paused; 0: no limit
     job_share: float = 0.8

@@ -28,6 +28,7 @@ from penstock.delivery.side_output import SIDE_OUTPUT
 from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan
 from penstock.state.durable import make_private
+from penstock.state.epoch_record import EpochRecord
 from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
@@ -266,7 +267,7 @@ class JobEpochs:
     def emit(
         self,
         epoch: int,
-        commands: int,
+        record: EpochRecord,
         rows: Mapping[str, pl.DataFrame],
         only_for_jobs: Mapping[str, pl.DataFrame],
         side_output: pl.DataFrame | None,
@@ -275,12 +276,12 @@ class JobEpochs:
         """Append what an epoch emits to the result log, before it is committed; returns the keys of the outputs with
         rows. `only_for_jobs`: rows that no sink gets; `last`: how many of an output's rows, at their end, are its
         latest result, where that is not all."""
-        keys = self.result_keys(commands)
+        keys = self.result_keys(record.commands)
         emitted = {keys[name]: frame for name, frame in rows.items()}
         unseen = {_UNSEEN + keys[name]: frame for name, frame in only_for_jobs.items()}
         side = {} if side_output is None else {SIDE_OUTPUT: side_output}
         counts = {keys[name]: count for name, count in last.items() if name in rows}
-        self._results.append(epoch, {**emitted, **unseen, **side}, counts)
+        self._results.append(epoch, {**emitted, **unseen, **side}, counts, record.digest)
         return frozenset(name for name, frame in {**emitted, **side}.items() if frame.height)
 
     def result_keys(self, commands: int) -> Mapping[str, str]:

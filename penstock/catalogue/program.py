@@ -29,7 +29,7 @@ from penstock.catalogue.questions import Questions
 from penstock.delivery.deliveries import Deliveries
 from penstock.delivery.followed_results import FollowedResults
 from penstock.delivery.result_log import JobResult, ResultLog
-from penstock.delivery.side_output import SIDE_OUTPUT, SideOutput
+from penstock.delivery.side_output import SIDE_OUTPUT, SideOutput, SideOutputLimits
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.moved import former_names, former_names_in, former_parameters
 from penstock.query.limits import CheckLimits
@@ -79,6 +79,7 @@ class Program:
             streams or {}, queries or {}, functions or {}, deliver or {}, app
         )
         self._state, self._initial_text, self._file = state, begin, file
+        self._side_output = SideOutput(state)
         base = Catalogue()
         if app is not None:
             outputs = {name: output.recovery for name, output in app.plan.outputs.items()}
@@ -198,6 +199,11 @@ class Program:
             )
             self.epochs.fail_job(running[lag.output], error)
 
+    def prune_side_output(self, limits: SideOutputLimits) -> None:
+        """Remove dead letters, late events and skipped spans that are too old or too many. The leader does this."""
+        if self._intake.leads:
+            self._side_output.prune(limits)
+
     # -- who executes the jobs -------------------------------------------------------------------
 
     def start(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
@@ -245,8 +251,7 @@ class Program:
         with self._lock:
             self.deliveries.start(delivered, leads=self._intake.leads, most=repeats_after)
             self._intake.sinks.start(state, start_log)
-            side_output = SideOutput(self._state)
-            self.deliveries.register(SIDE_OUTPUT, "side output", (side_output,), SIDE_OUTPUT, {})
+            self.deliveries.register(SIDE_OUTPUT, "side output", (self._side_output,), SIDE_OUTPUT, {})
             if not self._intake.leads:
                 self._open_as_follower(commands, self._history.after(commands).jobs)
             else:

@@ -16,8 +16,9 @@ from rich.console import Console
 from penstock.catalogue.exclude_job import exclude_job
 from penstock.cli.options import StateDir
 from penstock.cli.tables import plain_table
-from penstock.delivery.cursors import skip_delivery
+from penstock.delivery.cursors import find_unchecked, forget_unchecked, read_cursors, skip_delivery
 from penstock.delivery.result_log import ResultLog
+from penstock.delivery.sink_progress import write_again
 from penstock.errors import UserError
 from penstock.ha.unit import Unit
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
@@ -98,24 +99,58 @@ def skip(
     job: Annotated[str, typer.Argument(help="The job.")],
     through: Annotated[int, typer.Option(help="The last epoch that its sinks do without.")],
 ) -> None:
-    """Let the sinks of a job do without what they lack up to an epoch, because they refuse it or it is damaged. The
-    engine must be stopped."""
+    """Let the sinks of a job do without what they lack up to an epoch, because they refuse it, it is damaged, or they
+    are ahead of a state directory that was restored from a copy. The engine must be stopped."""
     with _opened(directory, for_change=True) as state:
         root = _root(directory)
         log = ResultLog(root)
         log.load(())
+        is_ahead = bool(find_unchecked(log.folder, job))
+        _exceed_refusing_sinks(state, log.folder)
         epochs = skip_delivery(log.folder, log, job, through)
-        if not epochs:
+        if not epochs and not is_ahead:
             raise UserError(
                 "NOTHING_TO_SKIP",
                 f"no sink of {job} lacks anything up to epoch {through}",
                 detail=f"The state directory is {state.path}.",
                 hint="`penstock status` and the error of the job say which epoch a sink lacks.",
             )
+    which = f"{len(epochs)} epochs with rows, {epochs[0]} to {epochs[-1]}" if epochs else "no rows so far"
+    if is_ahead:
+        which += f", and without what the job emits up to epoch {through}"
     Console(highlight=False).print(
-        f"The sinks of {job} do without {len(epochs)} epochs with rows, {epochs[0]} to {epochs[-1]}. Start the engine, "
-        "and resume the job if it has failed."
+        f"The sinks of {job} do without {which}. Start the engine, and resume the job if it has failed."
     )
+
+
+@recover_app.command(name="write-again")
+def again(directory: StateDir, job: Annotated[str, typer.Argument(help="The job.")]) -> None:
+    """Let the sinks of a job take rows from a state directory that was restored from a copy, beside those that they got
+    meanwhile: some rows may be there twice. The engine must be stopped."""
+    with _opened(directory, for_change=True) as state:
+        folder = _root(directory) / "results"
+        outputs = find_unchecked(folder, job)
+        if not outputs:
+            raise UserError(
+                "NOTHING_TO_WRITE_AGAIN",
+                f"no sink of {job} was refused, or is away",
+                detail=f"The state directory is {state.path}.",
+                hint="This is for a sink that was refused with STATE_RESTORED.",
+            )
+        for output in outputs:
+            write_again(folder, output)
+            forget_unchecked(folder, output)
+    Console(highlight=False).print(
+        f"The sinks of {job} take its rows as those of another state. What they have stays, so some rows may be there "
+        "twice. Start the engine, and resume the job if it has failed."
+    )
+
+
+def _exceed_refusing_sinks(state: StateDirectory, folder: Path) -> None:
+    """Have the next engine write as a higher generation than the one that sinks know which were refused."""
+    cursors = read_cursors(folder)
+    if cursors is not None and cursors.refused_generation >= state.newest_generation:
+        state.take_over(cursors.refused_generation + 1)
 
 
 def waiting_epochs(state: StateDirectory) -> list[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import polars as pl
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,9 +16,12 @@ from penstock.engine.gauges import Gauges
 from penstock.epoch.report import RunSummary
 from penstock.formatting import seconds, size
 from penstock.query.physical import Plan
+from penstock.sinks.files import PrivateJsonLines
 
 #: characters shown of a dead letter or a late event
 _SHOWN = 120
+#: of each stream, so many of its latest rows are searched for the first one of the newest epoch
+_LATEST_ROWS = 10_000
 #: failed jobs whose errors are shown at a start
 _FAILED_SHOWN = 5
 #: up to so many sinks get a line each
@@ -54,13 +57,16 @@ def warning(run: RunSummary, state: Path) -> str | None:
 
 def _first_reason(folder: Path) -> str | None:
     """The reason for the first dead letter or late event of the newest epoch, with its row; None if unknown."""
-    files = sorted(folder.glob("*/epoch-*.jsonl"), key=lambda file: (file.name, file.parent.name))
-    newest = [file for file in files if file.name == files[-1].name]
     try:
-        with newest[0].open() as lines:
-            row = json.loads(lines.readline())
-        return f"{newest[0].parent.name}: {row['reason']}: {str(row['raw'])[:_SHOWN]}"
-    except (IndexError, OSError, ValueError, KeyError, TypeError):
+        latest = [
+            {**row, "stream": stream.name}
+            for stream in sorted(folder.iterdir(), reverse=True)
+            for row in PrivateJsonLines(stream).latest_rows(_LATEST_ROWS)
+        ]
+        newest = max(row["epoch"] for row in latest)
+        row = [row for row in latest if row["epoch"] == newest][-1]
+        return f"{row['stream']}: {row['reason']}: {str(row['raw'])[:_SHOWN]}"
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
         return None
 
 

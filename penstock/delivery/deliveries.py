@@ -18,6 +18,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 
 import polars as pl
@@ -26,10 +27,12 @@ from penstock.delivery.cursors import Cursors, read_cursors, write_cursors
 from penstock.delivery.result_log import ResultLog
 from penstock.delivery.side_output import SIDE_OUTPUT
 from penstock.delivery.sink_delivery import DeliveryLag, SinkDelivery
+from penstock.delivery.sink_progress import RecordedEpochs, is_ahead, read_sink_labels, restored_error
 from penstock.delivery.workers import Workers
 from penstock.errors import InternalError, PenstockError, is_transient
 from penstock.retries import Outage, RetryPolicy
-from penstock.sinks.contract import Sink
+from penstock.sinks.contract import Sink, SinkEpoch
+from penstock.sinks.recent_epochs import STATE_RESTORED
 
 _LOG = logging.getLogger(__name__)
 #: a worker delivers to one sink for so long at a time, in seconds; then it is another one's turn
@@ -54,6 +57,8 @@ class Deliveries:
         self.on_failure: Callable[[str, PenstockError], bool] = lambda output, error: False
         #: is called when all sinks have an epoch
         self.on_delivered: Callable[[int], None] = lambda epoch: None
+        #: what the state has recorded; None: sinks are not compared with it
+        self.recorded: RecordedEpochs | None = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._sinks: dict[str, list[SinkDelivery]] = {}
@@ -66,6 +71,9 @@ class Deliveries:
         #: how far everything was delivered at the start, and the outputs with rows in each epoch after that
         self._cursors, self._found = Cursors(), dict[int, set[str] | None]()
         self._found_epochs: list[int] = []
+        #: the cursors as they were written, by which sinks are compared with the state
+        self._written = Cursors()
+        self._labels: Mapping[str, str] = {}
         self._through = -1
         #: how many sinks lack an epoch, and when it was appended, by the monotonic clock
         self._lacking: dict[int, int] = {}
@@ -85,7 +93,9 @@ class Deliveries:
             self._leads, self._is_closed, self.error = leads, False, None
             folder = self._log.folder
             found = read_cursors(folder)
-            self._cursors = (found or Cursors(default)).at_most(most)
+            self._labels = read_sink_labels(folder)
+            self._written = found or Cursors(default)
+            self._cursors = self._written.at_most(most)
             if found is None and leads:
                 write_cursors(folder, self._cursors, synced=True)
             epochs = [epoch for epoch in self._log.epochs if epoch > self._cursors.oldest]
@@ -120,10 +130,12 @@ class Deliveries:
     ) -> None:
         """Deliver an output to these sinks from now on, and what the log has for them. `opens`: the caller opens them
         first, waits for that and gets their errors."""
+        label += self._labels.get(output, "")
         ones = [SinkDelivery(output, name, sink, self._lock_of(sink), label, schema) for sink in sinks]
+        self._set_known(output, ones)
         for one in ones if opens else ():
             with one.lock:
-                one.open()
+                self._open(one)
         with self._lock:
             former = self._sinks.get(output)
             if former is not None:
@@ -140,6 +152,35 @@ class Deliveries:
             with one.lock:
                 _close(one)
 
+    def _set_known(self, output: str, ones: Sequence[SinkDelivery]) -> None:
+        """Set the epoch up to which new sinks of an output are known."""
+        present = [one.place for one in ones]
+        with self._lock:
+            former = {one.place: one for one in self._sinks.get(output, ())}
+            for one in ones:
+                if one.place in former:
+                    one.known = former[one.place].known
+                elif former:
+                    one.known = self._through
+                elif self._written.is_damaged and self.recorded is not None:
+                    one.known = self.recorded.newest()
+                else:
+                    one.known = self._written.known(output, one.place, present)
+
+    def _open(self, one: SinkDelivery) -> None:
+        """Open a sink, and compare it with the state before it gets anything."""
+        one.open()
+        if one.known is None:
+            return
+        found = one.sink.newest_epoch()
+        if found is not None and is_ahead(found, one.known, self.recorded, self._log):
+            with self._lock:
+                self._note_refused(found)
+            _close(one)
+            raise restored_error(self._log.folder.parent, one.name, one.place, found, one.known)
+        with self._lock:
+            one.known, self._is_dirty = None, True
+
     def _lock_of(self, sink: Sink) -> Lock:
         with self._lock:
             return self._locks.setdefault(id(sink), Lock())
@@ -154,9 +195,7 @@ class Deliveries:
 
     def _claim(self, output: str) -> None:
         """The sinks of an output know from now on themselves what they lack."""
-        self._cursors = Cursors(
-            self._cursors.through, {name: one for name, one in self._cursors.behind.items() if name != output}
-        )
+        self._cursors = self._cursors.only({*self._cursors.behind, *self._cursors.unchecked} - {output})
         for outputs in self._found.values():
             if outputs is not None:
                 outputs.discard(output)
@@ -167,10 +206,7 @@ class Deliveries:
             lost = [name for name in self._cursors.behind if name not in known]
             for name in lost:
                 _LOG.warning("what the sinks of %s lack is not delivered: it is dropped", name)
-            self._cursors = Cursors(
-                self._cursors.through,
-                {name: one for name, one in self._cursors.behind.items() if name in known},
-            )
+            self._cursors = self._cursors.only(known)
             for epoch, outputs in list(self._found.items()):
                 if outputs is None or not outputs & set(known):
                     del self._found[epoch]
@@ -229,6 +265,8 @@ class Deliveries:
         with self._lock:
             epochs = [epoch for epoch in self._log.epochs if epoch > after]
             for one in (one for output in outputs for one in self._sinks.get(output, ())):
+                if one.done > self._through:  # somebody has decided that it does without
+                    continue
                 one.repeats_through, one.done = one.done, min(one.done, after)
                 for epoch in epochs:
                     if one.output in (self._outputs_in(epoch) or {one.output}) and one.add(epoch):
@@ -317,7 +355,11 @@ class Deliveries:
             for output, ones in self._sinks.items():
                 present = [one.place for one in ones]
                 for one in ones:
-                    self._finish(one, min(cursors.position(output, one.place, present), self._through))
+                    position = cursors.position(output, one.place, present)
+                    is_skipped = position > cursors.through  # somebody has decided that
+                    self._finish(one, position if is_skipped else min(position, self._through))
+                    if one.known is not None:
+                        one.known = cursors.known(output, one.place, present)
 
     @property
     def held_epochs(self) -> list[int]:
@@ -430,7 +472,7 @@ class Deliveries:
         try:
             with one.lock:
                 if not (self._is_closed or self._is_holding or one.failure or one.is_retiring):
-                    one.open()
+                    self._open(one)
                 while (epoch := self._next_epoch(one)) is not None:
                     self._write(one, epoch)
                     if time.monotonic() - started > _TURN_SECONDS:
@@ -455,7 +497,7 @@ class Deliveries:
 
     def _write(self, one: SinkDelivery, epoch: int) -> None:
         """Deliver an epoch to a sink."""
-        one.open()
+        self._open(one)
         rows = self._log.of(one.output, epoch)
         if rows is None and self._leads and not self._log.has(epoch):
             raise InternalError(
@@ -464,11 +506,29 @@ class Deliveries:
                 hint="Go back to an earlier epoch with `penstock state rollback DIR`, which makes it again; or "
                 f"continue without it: `penstock recover skip-delivery DIR {one.name} --through {epoch}`.",
             )
-        is_new = rows is not None and one.write(epoch, rows, self.generation)
+        is_new = rows is not None and self._write_rows(one, epoch, rows)
         with self._lock:
             if epoch <= one.repeats_through:
                 one.repeated_rows[epoch] = rows.height if is_new and rows is not None else 0
             self._finish(one, epoch)
+
+    def _write_rows(self, one: SinkDelivery, epoch: int, rows: pl.DataFrame) -> bool:
+        try:
+            return one.write(epoch, rows, self._log.digest_of(epoch), self.generation)
+        except PenstockError as refused:
+            if refused.condition != STATE_RESTORED:
+                raise
+            found = one.sink.newest_epoch() or SinkEpoch(epoch)
+            with self._lock:
+                one.known = epoch - 1
+                self._note_refused(found)
+            directory = self._log.folder.parent
+            raise restored_error(directory, one.name, one.place, found, epoch - 1) from refused
+
+    def _note_refused(self, found: SinkEpoch) -> None:
+        """Have the cursors say that a sink was refused."""
+        generation = max(self._cursors.refused_generation, found.generation)
+        self._cursors, self._is_dirty = replace(self._cursors, refused_generation=generation), True
 
     def _finish(self, one: SinkDelivery, epoch: int) -> None:
         """A sink has everything up to an epoch."""
@@ -566,7 +626,9 @@ class Deliveries:
                 if not (self._is_dirty and self._leads):
                     return
                 self._is_dirty = False
-                cursors = Cursors(self._through, self._behind())
+                unchecked = self._unchecked()
+                generation = self._cursors.refused_generation if unchecked else 0
+                cursors = Cursors(self._through, self._behind(), unchecked, generation)
             write_cursors(self._log.folder, cursors)
             self._saved_at = time.monotonic()
 
@@ -578,10 +640,19 @@ class Deliveries:
                 behind.setdefault(name, {"": self._cursors.through})
         for output, ones in self._sinks.items():
             for one in ones:
-                if one.pending:
+                if one.pending or one.done > self._through:
                     positions = behind.setdefault(output, {})
                     positions[one.place] = min(one.cursor, positions.get(one.place, one.cursor))
         return behind
+
+    def _unchecked(self) -> dict[str, dict[str, int]]:
+        """The sinks that were not compared with the state, and up to which epochs they are known."""
+        unchecked = {name: dict(sinks) for name, sinks in self._cursors.unchecked.items()}
+        for output, ones in self._sinks.items():
+            places = {one.place: one.known for one in ones if one.known is not None and output != SIDE_OUTPUT}
+            if places:
+                unchecked[output] = places
+        return unchecked
 
 
 def _is_opening(one: SinkDelivery) -> bool:

@@ -1,7 +1,8 @@
 """The result log: the rows that outputs emit in each epoch, durable before the epoch is committed.
 
     DIR/results/EPOCH.arrow   one file an epoch: names of outputs whose rows have the same columns, their rows (Arrow
-                              IPC), and how many rows at the end are each output's latest result (null: all)
+                              IPC), how many rows at the end are each output's latest result (null: all), and the
+                              digest of the epoch's record
 
 Whatever consumes results reads them here at its own pace: sinks (`deliveries`), `ask`, subscriptions, jobs that read
 the epoch before. An output is named by its `JobEntry.result_key`, which distinguishes it from former jobs of its name.
@@ -74,6 +75,8 @@ class ResultLog:
         self._examined = -1
         self._kept_for_sinks: list[int] = []
         self._kept_as_latest: set[int] = set()
+        #: the digest of each epoch's record, as far as it was read or written
+        self._digests: dict[int, str] = {}
         #: rows of earlier epochs may be gone
         self.retained_from = 0
         self._recent: deque[tuple[int, tuple[str, ...]]] = deque()
@@ -105,20 +108,25 @@ class ResultLog:
                 _LOG.error("%s", damage)
 
     def append(
-        self, epoch: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int] | None = None
+        self,
+        epoch: int,
+        rows: Mapping[str, pl.DataFrame],
+        last: Mapping[str, int] | None = None,
+        digest: Callable[[], str] = lambda: "",
     ) -> None:
         """Make the rows of an epoch durable; `last`: how many of an output's rows are its latest result, where that is
-        not all."""
+        not all; `digest`: of the epoch's record, needed if there are rows."""
         emitted = {name: frame for name, frame in rows.items() if frame.height}
         if not emitted:
             return
         counts = {name: count for name, count in (last or {}).items() if name in emitted}
         counts = {name: count for name, count in counts.items() if count < emitted[name].height}
-        path = self._path(epoch)
+        path, of_record = self._path(epoch), digest()
         try:
-            self._write(path, emitted, counts)
+            self._write(path, emitted, counts, of_record)
             with self._lock:
                 self._set_size(epoch)
+                self._digests[epoch] = of_record
         except OSError as failure:
             raise unwritable_error(path, failure) from failure
         with self._lock:
@@ -132,8 +140,11 @@ class ResultLog:
             if len(self._recent) > _RECENT:
                 self._copy_rows(*self._recent.popleft())
 
-    def _write(self, path: Path, emitted: Mapping[str, pl.DataFrame], counts: Mapping[str, int]) -> None:
-        if not path.exists() and write_once(path, stream_bytes(_encode_rows(emitted, counts)).to_pybytes()):
+    def _write(
+        self, path: Path, emitted: Mapping[str, pl.DataFrame], counts: Mapping[str, int], digest: str
+    ) -> None:
+        content = _encode_rows(emitted, counts, digest)
+        if not path.exists() and write_once(path, stream_bytes(content).to_pybytes()):
             return
         # a repetition, or another engine of the unit was first
         missing = {
@@ -143,7 +154,7 @@ class ResultLog:
             known = dict(self._read(_epoch_of(path), self.outputs_in(_epoch_of(path))))
             last = {name: one.last for name, one in known.items() if one.last is not None}
             rows = {**{name: one.rows for name, one in known.items()}, **missing}
-            write_whole(path, stream_bytes(_encode_rows(rows, {**counts, **last})).to_pybytes())
+            write_whole(path, stream_bytes(_encode_rows(rows, {**counts, **last}, digest)).to_pybytes())
 
     def latest(self, output: str) -> JobResult | None:
         """An output's latest result; None before its first."""
@@ -161,6 +172,12 @@ class ResultLog:
         if latest is not None and latest.epoch == epoch:
             return latest.rows
         return next((result.rows for _, result in self._read(epoch, [output])), None)
+
+    def digest_of(self, epoch: int) -> str:
+        """The digest of an epoch's record; empty where nothing of the epoch is here, or a former version wrote it."""
+        if epoch not in self._digests:
+            self._read_packed(epoch)
+        return self._digests.get(epoch, "")
 
     def since(self, output: str, epoch: int) -> Iterator[JobResult]:
         """An output's rows of the epochs from one on, as far as they are retained."""
@@ -237,6 +254,7 @@ class ResultLog:
             if place < len(self._epochs) and self._epochs[place] == epoch:
                 del self._epochs[place]
             self._bytes -= self._sizes.pop(epoch, 0)
+            self._digests.pop(epoch, None)
 
     def _set_size(self, epoch: int) -> None:
         """Note the size of an epoch's file; with the lock held."""
@@ -252,7 +270,8 @@ class ResultLog:
         last = {name: one.last for name, one in found.items() if one.last is not None}
         rows = {name: one.rows for name, one in found.items()}
         try:
-            write_whole(self._path(epoch), stream_bytes(_encode_rows(rows, last)).to_pybytes())
+            content = _encode_rows(rows, last, self.digest_of(epoch))
+            write_whole(self._path(epoch), stream_bytes(content).to_pybytes())
             with self._lock:
                 self._set_size(epoch)
         except OSError as failure:
@@ -274,6 +293,7 @@ class ResultLog:
                         found[int(entry.name[:-6])] = max(entry.stat().st_size, _LEAST_BYTES)
         self._epochs, self._sizes, self._bytes = sorted(found), found, sum(found.values())
         self._examined, self._kept_for_sinks, self._kept_as_latest = -1, [], set()
+        self._digests = {epoch: digest for epoch, digest in self._digests.items() if epoch in found}
         # fewer than are kept: nothing was ever removed
         self.retained_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
 
@@ -283,9 +303,9 @@ class ResultLog:
         if packed is None:
             return
         wanted = pl.col("jobs").list.set_intersection(list(outputs)).list.len() > 0
-        for names, rows, *last in packed.filter(wanted).iter_rows():
-            frame = from_stream(rows)
-            counts = last[0] if last else [None] * len(names)  # no such column in files of former versions
+        for found in packed.filter(wanted).iter_rows(named=True):
+            frame, names = from_stream(found["rows"]), found["jobs"]
+            counts = found.get("last") or [None] * len(names)  # no such column in files of former versions
             for number, (name, count) in enumerate(zip(names, counts, strict=True)):
                 if name in outputs:
                     mine = frame.filter(pl.col(_WHOSE) == number).drop(_WHOSE)
@@ -295,7 +315,7 @@ class ResultLog:
         """The content of an epoch's file; None if there is none."""
         try:
             with pa.memory_map(str(self._path(epoch))) as file:
-                return from_stream(file.read_buffer())
+                packed = from_stream(file.read_buffer())
         except FileNotFoundError:
             return None
         except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as failure:
@@ -307,6 +327,9 @@ class ResultLog:
                 "them again; or let sinks do without them: `penstock recover skip-delivery DIR JOB --through "
                 f"{epoch}`.",
             ) from failure
+        if "record" in packed.columns and packed.height:  # former versions wrote none
+            self._digests[epoch] = packed["record"][0]  # without the lock, which some callers hold
+        return packed
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"{epoch:012d}.arrow"
@@ -324,7 +347,9 @@ def cast_to_schema(rows: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.
     )
 
 
-def _encode_rows(emitted: Mapping[str, pl.DataFrame], last: Mapping[str, int]) -> pl.DataFrame:
+def _encode_rows(
+    emitted: Mapping[str, pl.DataFrame], last: Mapping[str, int], digest: str = ""
+) -> pl.DataFrame:
     """The rows of all jobs, those with the same columns together."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, frame in emitted.items():
@@ -342,6 +367,12 @@ def _encode_rows(emitted: Mapping[str, pl.DataFrame], last: Mapping[str, int]) -
             "jobs": list(groups.values()),
             "rows": encoded,
             "last": [[last.get(name) for name in names] for names in groups.values()],
+            "record": [digest] * len(groups),
         },
-        schema={"jobs": pl.List(pl.String), "rows": pl.Binary, "last": pl.List(pl.Int64)},
+        schema={
+            "jobs": pl.List(pl.String),
+            "rows": pl.Binary,
+            "last": pl.List(pl.Int64),
+            "record": pl.String,
+        },
     )

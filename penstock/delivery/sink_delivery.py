@@ -34,6 +34,9 @@ class SinkDelivery:
     done: int = -1
     pending: list[int] = field(default_factory=list)
     is_open: bool = False
+    #: the epoch up to which it is known to have what this state emitted, and nothing else, as long as it was not
+    #: compared with the state; None afterwards
+    known: int | None = None
     #: whether a worker has it or will have it
     is_submitted: bool = False
     outage: Outage | None = None
@@ -78,13 +81,14 @@ class SinkDelivery:
             self.sink.open(self.label, dict(self.schema))
             self.is_open = True
 
-    def write(self, epoch: int, rows: pl.DataFrame, generation: Callable[[], int]) -> bool:
-        """Write the rows of an epoch under the generation in force; again under another one if the leader changes
-        meanwhile, since the rows are the same. False if the sink had them."""
+    def write(self, epoch: int, rows: pl.DataFrame, digest: str, generation: Callable[[], int]) -> bool:
+        """Write the rows of an epoch, whose record has this digest, under the generation in force; again under another
+        one if the leader changes meanwhile, since the rows are the same. False if the sink had them."""
         for attempt in range(_ATTEMPTS):
             current = generation()
             try:
                 self.sink.take_over(current)
+                self.sink.identify(digest)
                 return self.sink.write(epoch, rows)
             except ExternalError as refused:
                 is_same = generation() == current

@@ -21,6 +21,7 @@ from typing import TypeVar
 from penstock.catalogue.program import Program
 from penstock.catalogue.program_of import program_of
 from penstock.coordination.leadership import lead_unit
+from penstock.delivery.side_output import SideOutputLimits
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.elasticity import Elasticity, SparkCluster
 from penstock.engine.map_changes import MapChanges
@@ -279,6 +280,7 @@ class Engine:
                 None if spark is None else _job_memory(settings, location),
                 settings.job_result_bytes,
                 settings.result_log_bytes,
+                SideOutputLimits(settings.side_output_bytes, settings.side_output_days),
             ),
             fence=self._fence,
             recovery=self.role.recovery.actions,

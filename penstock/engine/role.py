@@ -14,6 +14,7 @@ from typing import Any
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.program import Program
 from penstock.coordination.lease import read_lease
+from penstock.delivery.sink_progress import RecordedEpochs
 from penstock.engine.code_check import check_replica
 from penstock.engine.state_continuity import continue_state
 from penstock.epoch.recovery import RecoveryActions, RecoveryOutcome, recover
@@ -154,8 +155,14 @@ class EngineRole:
         """Deliver as the leader, or as a follower under the leader's generation."""
         deliveries, leader = program.deliveries, self._leader
         deliveries.generation = (lambda: self.state.generation) if leader is None else leader.generation
+        deliveries.recorded = RecordedEpochs(self.state.records.newest_epoch, self._digest_of_record)
         if leader is not None and self._assignment is not None and self._assignment.holds_rows:
             deliveries.hold()
+
+    def _digest_of_record(self, epoch: int) -> str:
+        """The digest of an epoch's record; empty where there is none any more."""
+        record = self.state.records.read(epoch)
+        return "" if record is None else record.digest()
 
     def _start_deliveries(
         self, program: Program, logs: OpenLogs, applied: int, waiting: Retries, check: Callable[[], None]

@@ -25,6 +25,7 @@ from pathlib import Path
 import polars as pl
 
 from penstock.catalogue.program import Program
+from penstock.delivery.side_output import SideOutputLimits
 from penstock.epoch.checkpoint import Checkpoints
 from penstock.epoch.emission import keep_last_results, plan_emission
 from penstock.epoch.execution import Execution, describe_skips
@@ -104,6 +105,8 @@ class RunnerSettings:
     job_result_bytes: int = 0
     #: how many bytes of results may wait for sinks and questions
     result_log_bytes: int = 2_000_000_000
+    #: how much of dead letters, late events and skipped spans is kept
+    side_output: SideOutputLimits = field(default_factory=SideOutputLimits)
 
 
 @dataclass
@@ -135,7 +138,7 @@ class EpochRunner:
         self._shape, self._location = settings.shape, settings.location
         self._job_seconds, self._job_memory = settings.job_seconds, settings.job_memory
         self._job_result_bytes = settings.job_result_bytes
-        self._result_log_bytes = settings.result_log_bytes
+        self._result_log_bytes, self._side_output_limits = settings.result_log_bytes, settings.side_output
         self._worker_deaths = WorkerDeaths(settings.job_memory)
         #: how much of epochs jobs have taken so far
         self.shares = settings.job_shares
@@ -390,7 +393,7 @@ class EpochRunner:
         frames = [part for part in parts if part is not None]
         side_output = pl.concat(frames) if frames else None
         return self._program.epochs.emit(
-            execution.epoch, record.commands, emission.rows, emission.only_for_jobs, side_output, result.last
+            execution.epoch, record, emission.rows, emission.only_for_jobs, side_output, result.last
         )
 
     def _commit(self, execution: Execution) -> None:
@@ -427,6 +430,7 @@ class EpochRunner:
             return
         followers_lack = 0 if self._state.shared_records is None else RECORDS_KEPT
         self._program.prune_results(oldest - followers_lack, self._result_log_bytes)
+        self._program.prune_side_output(self._side_output_limits)
         if oldest:  # after epoch 0 a rollback can still go back to the start
             self._program.epochs.forget_commands_before(end.commands)
         for name, scan in self._program.epochs.plan(self._program.commands).scans.items():

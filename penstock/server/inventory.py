@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from penstock.catalogue.catalogue import StreamEntry
 from penstock.catalogue.program import Program
 from penstock.decode.partials import Partials
@@ -20,6 +18,7 @@ from penstock.errors import UserError
 from penstock.query.logical import StreamDefinition
 from penstock.server.stream_writers import takes_events
 from penstock.server.wire import columns_of
+from penstock.sinks.files import PrivateJsonLines
 
 _BY_AGENTS = "(in the SQL file of agents and engine)"
 
@@ -100,12 +99,4 @@ def is_reduced(program: Program) -> bool:
 
 def side_output_rows(folder: Path, committed: int, limit: int) -> list[dict[str, Any]]:
     """Read the rows that committed epochs wrote to the folder of a side output, the latest first."""
-    latest: list[dict[str, Any]] = []
-    for path in sorted(folder.glob("epoch-*.jsonl"), reverse=True):
-        rows = pl.read_ndjson(path, infer_schema_length=None)
-        epoch = int(path.stem.removeprefix("epoch-"))
-        if epoch <= committed:
-            latest += [{"epoch": epoch, **row} for row in rows.reverse().head(limit - len(latest)).to_dicts()]
-        if len(latest) >= limit:
-            break
-    return latest
+    return PrivateJsonLines(folder).latest_rows(limit, committed)

@@ -2,10 +2,13 @@
 
     DIR/epoch-000000000012.jsonl (or .parquet)
 
-Guarantees: a file with an epoch's name is whole, on disk, and never changes, unless files are to be compacted: then the
+Guarantees: a file with an epoch's name is whole, on disk, and never changes, unless files are compacted: then the
 newest one grows (`joined_files`). It is written under a hidden name, synced,
 then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest generation of its engines,
 which stages its files in `.generations`: no file of a lower one appears any more.
+`.penstock-epochs-SUFFIX` has the digests of the newest epochs (see `recent_epochs`); it is replaced just before a file
+appears, so it may have an epoch that has no file.
+
 Does not guarantee: a file for an epoch without rows; that an epoch is not written again if its file is removed before
 the epoch is committed.
 On failure: `ExternalError` SINK_UNWRITABLE, or FENCED, and the epoch is not visible.
@@ -22,17 +25,21 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from penstock.errors import ExternalError, UserError, is_transient
-from penstock.sinks.contract import Sink
+from penstock.sinks.contract import Sink, SinkEpoch
 from penstock.sinks.joined_files import LISTS, JoinedFiles, Limits
 from penstock.sinks.portable import reorder_columns, to_portable
+from penstock.sinks.recent_epochs import add_epoch, check_same, digest_in, newest_in
 from penstock.state.durable import make_private, open_private, sync_directory
 from penstock.state.generation import FencedDirectory
 
 _OWNER = ".penstock-job"
+#: the size of files that are compacted: each epoch writes the newest one again
+COMPACT_BYTES = 1_000_000
 _EPOCH = re.compile(r"epoch-(\d{12,})")
 
 
@@ -44,18 +51,24 @@ class EpochFiles(Sink):
     _private = False
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, compact_bytes: int = 0, compact_seconds: float = 3600.0
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        compact: bool = False,
+        compact_bytes: int = 0,
+        compact_seconds: float = 3600.0,
     ) -> None:
         if compact_bytes < 0 or compact_seconds <= 0:
             raise UserError(
                 "BAD_OPTION",
                 f"files cannot be compacted to {compact_bytes} bytes or {compact_seconds:g} s",
-                hint="Set compact_bytes to 1000000 or so, or 0 for a file for each epoch; compact_seconds is above 0.",
+                hint="Set compact=True, or compact_bytes to 1000000 or so; without them each epoch has a file. "
+                "compact_seconds is above 0.",
             )
         self.directory = Path(directory)
-        limits = Limits(compact_bytes, compact_seconds)
-        self._compacts = compact_bytes > 0
-        self._joined = JoinedFiles(self.directory, self.suffix, limits, self._join)
+        limits = Limits(compact_bytes or (COMPACT_BYTES if compact else 0), compact_seconds)
+        self._compacts = limits.bytes > 0
+        self._joined = JoinedFiles(self.directory, self.suffix, limits, self._join, private=self._private)
         self._columns: list[str] = []
         self._fenced_directory = FencedDirectory(self.directory / ".generations")
 
@@ -68,9 +81,27 @@ class EpochFiles(Sink):
                 make_private(self.directory)
             self.directory.mkdir(parents=True, exist_ok=True)
             self._claim(job)
-            for staged in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
-                staged.unlink(missing_ok=True)
+            for kind in ("epoch", "recent"):
+                for staged in self.directory.glob(f".{kind}-*{self.suffix}.tmp"):
+                    staged.unlink(missing_ok=True)
             self._joined.forget_removed()
+
+    def newest_epoch(self) -> SinkEpoch | None:
+        """The newest epoch in a file, or in one that a reader has taken away."""
+        recent = self._read_recent()
+        newest = newest_in(recent)
+        with _translate_errors(self.directory):
+            for first, path in self._files()[-1:]:
+                listed = self._joined.epochs_in(path, path.read_bytes())
+                newest = max(newest, first, *(one.epoch for one in listed))
+        if newest < 0:
+            return None
+        return SinkEpoch(
+            newest,
+            digest_in(recent, newest),
+            self._fenced_directory.newest_generation(),
+            f"move {self.directory} away, and a new one gets the later rows",
+        )
 
     def take_over(self, generation: int) -> None:
         """Remove what lower generations have staged, so that none of it becomes a file."""
@@ -80,8 +111,10 @@ class EpochFiles(Sink):
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
         """Put the epoch's file in place, unless it is there. An epoch without rows leaves no file."""
+        recent = self._read_recent() if self._digest else ""
+        check_same(self.describe(), recent, epoch, self._digest)
         if self._compacts or (self.directory / LISTS).exists():
-            return self._write_joined(epoch, rows)
+            return self._write_joined(epoch, rows, recent)
         target = self.directory / f"epoch-{epoch:012d}{self.suffix}"
         if target.exists():
             with _translate_errors(self.directory):
@@ -92,17 +125,50 @@ class EpochFiles(Sink):
             return True
         content = self._encode(reorder_columns(rows, self._columns))
         with _translate_errors(self.directory):
+            self._fenced_directory.run_fenced(lambda: self._note(recent, epoch))
             self._fenced_directory.run_fenced(lambda: self._put(target, content))
             sync_directory(self.directory)
         return True
 
-    def _write_joined(self, epoch: int, rows: pl.DataFrame) -> bool:
+    def _write_joined(self, epoch: int, rows: pl.DataFrame, recent: str) -> bool:
         if rows.is_empty():
             return True
         content = self._encode(reorder_columns(rows, self._columns))
         fenced = self._fenced_directory
         with _translate_errors(self.directory):
+            fenced.run_fenced(lambda: self._note(recent, epoch))
             return fenced.run_fenced(lambda: self._joined.add(epoch, rows.height, content, fenced.staging))
+
+    @property
+    def _recent_file(self) -> Path:
+        # its name has no suffix, by which readers find files
+        return self.directory / f".penstock-epochs-{self.suffix[1:]}"
+
+    def _read_recent(self) -> str:
+        """The digests of the newest epochs; those of former versions have none."""
+        try:
+            return self._recent_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+        except OSError as problem:
+            raise _unwritable_error(self.directory, problem) from problem
+        except UnicodeDecodeError:  # a power loss has damaged it, since it is not synced
+            return ""
+
+    def _note(self, recent: str, epoch: int) -> None:
+        """Remember the epoch that is put in place next."""
+        content = add_epoch(recent, epoch, self._digest)
+        if content == recent:
+            return
+        folder = self._fenced_directory.staging or self.directory
+        staged = folder / f".recent-{uuid.uuid4().hex[:8]}{self.suffix}.tmp"
+        try:
+            staged.write_text(content, encoding="utf-8")
+            os.replace(staged, self._recent_file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                staged.unlink(missing_ok=True)
+            raise
 
     def _put(self, target: Path, content: bytes) -> None:
         # two engines of one generation may both deliver: each stages a file of its own
@@ -204,9 +270,39 @@ class JsonLines(EpochFiles):
 
 
 class PrivateJsonLines(JsonLines):
-    """The same for what an engine writes for its own user."""
+    """The same for what an engine writes for its own user, compacted: a file has rows of a day at most."""
 
     _private = True
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        super().__init__(directory, compact=True, compact_seconds=86_400.0)
+
+    def complete_files(self) -> list[Path]:
+        """All files but the newest, which may grow; the oldest first."""
+        return [path for _, path in self._files()[:-1]]
+
+    def remove(self, file: Path) -> None:
+        """Remove a complete file."""
+        with _translate_errors(self.directory):
+            self._joined.remove(file)
+
+    def latest_rows(self, limit: int, through: int | None = None) -> list[dict[str, Any]]:
+        """The rows of the epochs up to one, the latest first, each with its epoch."""
+        latest: list[dict[str, Any]] = []
+        for first, path in reversed(self._files()):
+            if len(latest) >= limit:
+                break
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:  # it was removed, since it was too old
+                break
+            parts = [(one.epoch, one.rows) for one in self._joined.epochs_in(path, content)] or [(first, -1)]
+            rows = pl.read_ndjson(content, infer_schema_length=None)
+            rows = rows.insert_column(0, pl.Series("epoch", _repeat(parts, rows.height), dtype=pl.Int64))
+            if through is not None:
+                rows = rows.filter(pl.col("epoch") <= through)
+            latest += rows.reverse().head(limit - len(latest)).to_dicts()
+        return latest
 
 
 class Parquet(EpochFiles):
@@ -246,10 +342,14 @@ def _translate_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise ExternalError(
-            "SINK_UNWRITABLE",
-            f"could not write to {directory}",
-            detail=f"{problem.strerror or problem}.",
-            hint="Free space or fix the permissions, then start again: nothing of the epoch is visible.",
-            is_transient=is_transient(problem),
-        ) from problem
+        raise _unwritable_error(directory, problem) from problem
+
+
+def _unwritable_error(directory: Path, problem: OSError) -> ExternalError:
+    return ExternalError(
+        "SINK_UNWRITABLE",
+        f"could not write to {directory}",
+        detail=f"{problem.strerror or problem}.",
+        hint="Free space or fix the permissions, then start again: nothing of the epoch is visible.",
+        is_transient=is_transient(problem),
+    )

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.state.durable import sync_directory
+from penstock.state.durable import open_private, sync_directory
 
 LISTS = ".epochs"
 #: how the names of staged files start
@@ -50,10 +50,12 @@ class JoinedEpoch(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """When the newest file is complete: from so many bytes on, or so many seconds after it was started."""
+    """When the newest file is complete: from so many bytes or epochs on, or so many seconds after it was started."""
 
     bytes: int
     seconds: float
+    #: each epoch writes the list of all again
+    epochs: int = 1_000
 
 
 class JoinedFiles:
@@ -61,22 +63,30 @@ class JoinedFiles:
     where they have other columns."""
 
     def __init__(
-        self, directory: Path, suffix: str, limits: Limits, join: Callable[[bytes, bytes], bytes | None]
+        self,
+        directory: Path,
+        suffix: str,
+        limits: Limits,
+        join: Callable[[bytes, bytes], bytes | None],
+        *,
+        private: bool = False,
     ) -> None:
         self._directory, self._suffix, self._limits, self._join = directory, suffix, limits, join
         self._lists = directory / LISTS
+        #: of new files: whether others than the user of this process can read them is up to the umask, or they cannot
+        self._mode = 0o600 if private else 0o666
 
     def add(self, epoch: int, rows: int, content: bytes, staging: Path | None) -> bool:
         """Add an epoch; False if it is there. `FileNotFoundError` when `staging` is gone."""
         folder = staging or self._lists
-        self._lists.mkdir(exist_ok=True)
+        self._lists.mkdir(0o700 if self._mode == 0o600 else 0o777, exist_ok=True)
         while True:
             with self._turn(folder):
                 staged = folder / f"{_STAGED}{uuid.uuid4().hex[:8]}{self._suffix}"
                 mine = {staged, _list_of(staged, folder)}
                 try:
                     for path in mine:
-                        path.touch(exist_ok=False)
+                        path.touch(self._mode, exist_ok=False)
                     for other in {*folder.glob(f"{_STAGED}*{self._suffix}*")} - mine:
                         other.unlink(missing_ok=True)
                     return self._add(epoch, rows, content, staged)
@@ -98,6 +108,11 @@ class JoinedFiles:
         last = max((at for at, one in enumerate(epochs) if (one.size, one.digest) == found), default=-1)
         return epochs[: last + 1]
 
+    def remove(self, file: Path) -> None:
+        """Remove a complete file, and its list."""
+        file.unlink(missing_ok=True)
+        _list_of(file, self._lists).unlink(missing_ok=True)
+
     def forget_removed(self) -> None:
         """Remove the lists of files that a reader has taken away."""
         for listed in self._lists.glob(f"epoch-*{self._suffix}.json"):
@@ -116,7 +131,8 @@ class JoinedFiles:
             return False
         is_last = newest is not None and newest == files[-1][1] and bool(epochs) and epochs[-1].epoch < epoch
         joined = None
-        if newest is not None and is_last and self._has_room(newest, len(before)):
+        has_epochs = len(epochs) < self._limits.epochs
+        if newest is not None and is_last and has_epochs and self._has_room(newest, len(before)):
             joined = self._join(before, content)
         if newest is None or joined is None:
             self._put(own, content, [], epoch, rows, staged)
@@ -156,7 +172,7 @@ class JoinedFiles:
     @contextlib.contextmanager
     def _turn(self, folder: Path) -> Iterator[None]:
         """Take turns with other engines of this generation, as far as they keep to it."""
-        with open(folder / f".lock{self._suffix}", "ab") as lock:
+        with open(folder / f".lock{self._suffix}", "ab", opener=open_private) as lock:
             deadline = time.monotonic() + _LOCK_SECONDS
             while time.monotonic() < deadline:
                 try:

@@ -1,7 +1,7 @@
 """A sink that writes to a topic of Kafka: one record a row, its value a JSON object, each epoch one transaction.
 
 The same transaction adds a record to the ledger, partition 0 of the topic `penstock-epochs`: by job and topic, the
-epoch and the generation.
+epoch, the generation and the digests of the newest epochs (see `recent_epochs`).
 
 Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of a job
 have one transactional id: the last one that starts a producer fences the others and ends their open transactions. Then
@@ -16,6 +16,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,8 +24,9 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.logs.kafka import is_transient_error
-from penstock.sinks.contract import Sink
+from penstock.sinks.contract import Sink, SinkEpoch
 from penstock.sinks.portable import reorder_columns, to_portable
+from penstock.sinks.recent_epochs import add_epoch, check_same, digest_in
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
@@ -38,6 +40,25 @@ _TAIL = 200
 
 class _ProducerFenced(Exception):
     """Another producer with this transactional id has started."""
+
+
+@dataclass(frozen=True)
+class _LedgerEntry:
+    """What the ledger has of a job and topic."""
+
+    epoch: int = -1
+    generation: int = 0
+    recent: str = ""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(
+            {"epoch": self.epoch, "generation": self.generation, "recent": self.recent}
+        ).encode()
+
+    @staticmethod
+    def of(body: Mapping[str, Any]) -> _LedgerEntry:
+        # former versions wrote no digests
+        return _LedgerEntry(int(body["epoch"]), int(body["generation"]), str(body.get("recent", "")))
 
 
 class KafkaTopic(Sink):
@@ -65,7 +86,7 @@ class KafkaTopic(Sink):
         self._columns: list[str] = []
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
-        self._last_epoch = -1
+        self._last_epoch, self._recent = -1, ""
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         """Connect, and check that the topic exists."""
@@ -97,6 +118,14 @@ class KafkaTopic(Sink):
                 f"the key of {self.describe()} is not among the job's columns",
                 detail=f"It is {self.key}; there are {', '.join(schema)}.",
             )
+
+    def newest_epoch(self) -> SinkEpoch | None:
+        """The epoch in the ledger, but for what a transaction hides that another engine has left open."""
+        with self._translate_errors():
+            found = self._read_ledger(waits=False)
+        if found.epoch < 0:
+            return None
+        return SinkEpoch(found.epoch, digest_in(found.recent, found.epoch), found.generation)
 
     def take_over(self, generation: int) -> None:
         """Fence earlier producers, and write the generation to the ledger."""
@@ -153,10 +182,10 @@ class KafkaTopic(Sink):
                     self._common() | {"transactional.id": self._id, "linger.ms": "5"}
                 )
                 producer.init_transactions(_SECONDS)
-                last_epoch, newest = self._read_ledger()
-            if self._generation and newest > self._generation:
-                raise fenced_error(self.describe(), self._generation, newest)
-            self._last_epoch, self._producer = last_epoch, producer
+                found = self._read_ledger()
+            if self._generation and found.generation > self._generation:
+                raise fenced_error(self.describe(), self._generation, found.generation)
+            self._last_epoch, self._recent, self._producer = found.epoch, found.recent, producer
         return self._producer
 
     def _make_ledger(self) -> None:
@@ -172,15 +201,17 @@ class KafkaTopic(Sink):
                 if problem.args[0].code() != _library().KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-    def _read_ledger(self) -> tuple[int, int]:
-        """This job's epoch and generation in the ledger, searched from its end backwards; (-1, 0) if there are none."""
+    def _read_ledger(self, *, waits: bool = True) -> _LedgerEntry:
+        """This job's entry in the ledger, searched from its end backwards. `waits`: until all open transactions have
+        ended."""
         kafka, consumer = _library(), self._consumer
         assert consumer is not None
         _, end = self._ends("read_uncommitted")
         deadline = time.monotonic() + 2 * _SECONDS
         while True:  # open transactions of other jobs hide what this job committed, until they end
             start, stable = self._ends("read_committed")
-            if stable >= end:
+            if stable >= end or not waits:
+                end = min(end, stable)
                 break
             if time.monotonic() > deadline:
                 raise self._failure(f"transactions in {self.ledger} stay open")
@@ -194,7 +225,7 @@ class KafkaTopic(Sink):
                 found = self._find_last_record(end)
                 consumer.unassign()
             if found is not None or first == start:
-                return (-1, 0) if found is None else (int(found["epoch"]), int(found["generation"]))
+                return _LedgerEntry() if found is None else _LedgerEntry.of(found)
             count *= 16
 
     def _ends(self, isolation: str) -> tuple[int, int]:
@@ -230,9 +261,12 @@ class KafkaTopic(Sink):
 
     def _transaction(self, epoch: int | None, records: list[tuple[str | None, bytes]]) -> bool:
         kafka, producer = _library(), self._get_producer()
+        if epoch is not None:
+            check_same(self.describe(), self._recent, epoch, self._digest)
         if epoch is not None and epoch <= self._last_epoch:
             return False
         done = self._last_epoch if epoch is None else epoch
+        recent = self._recent if epoch is None else add_epoch(self._recent, epoch, self._digest)
         failures: list[Any] = []
 
         def delivered(error: Any, _: Any) -> None:
@@ -246,7 +280,7 @@ class KafkaTopic(Sink):
                 except BufferError:
                     producer.poll(0.1)
 
-        line = json.dumps({"epoch": done, "generation": self._generation}).encode()
+        line = _LedgerEntry(done, self._generation, recent).to_bytes()
         with self._translate_errors():
             producer.begin_transaction()
             try:
@@ -262,7 +296,7 @@ class KafkaTopic(Sink):
                 with contextlib.suppress(kafka.KafkaException):
                     producer.abort_transaction(10.0)
                 raise
-        self._last_epoch = done
+        self._last_epoch, self._recent = done, recent
         return True
 
     @contextlib.contextmanager

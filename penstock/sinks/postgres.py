@@ -1,7 +1,8 @@
 """A sink that writes to a table of PostgreSQL: every row, or by key the latest one.
 
 The transaction that writes the rows of an epoch also updates the job's row in the ledger
-`penstock_epochs(job, target, epoch, generation)`, which is in the first schema of the search path.
+`penstock_epochs(job, target, epoch, generation)`, and its row of `penstock_recent`, which has the digests of the newest
+epochs (see `recent_epochs`). Both are in the first schema of the search path.
 
 Guarantees: rows and ledger are committed together, so an epoch is in the table once, whole. A transaction first locks
 the job's row of the ledger, so of two engines that both believe they may write, the lower generation is refused.
@@ -28,14 +29,16 @@ import polars as pl
 from penstock.errors import ExternalError, UserError
 from penstock.extras import extra
 from penstock.secret_store import redact, reveal
-from penstock.sinks.contract import Sink
+from penstock.sinks.contract import Sink, SinkEpoch
 from penstock.sinks.portable import to_portable
+from penstock.sinks.recent_epochs import add_epoch, check_same, digest_in
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     import psycopg
 
 _LEDGER = "penstock_epochs"
+_RECENT = "penstock_recent"
 #: connection parameters of libpq, where the address has none: notice a server that is gone within half a minute
 _CONNECTION: Mapping[str, int] = {
     "connect_timeout": 10,
@@ -81,7 +84,7 @@ class Postgres(Sink):
         self, address: str, table: str, *, key: str | Sequence[str] = (), make_table: bool = False
     ) -> None:
         parts = table.split(".")
-        if not all(parts) or len(parts) > 2 or parts[-1] == _LEDGER:
+        if not all(parts) or len(parts) > 2 or parts[-1] in (_LEDGER, _RECENT):
             raise UserError(
                 "BAD_TABLE_NAME",
                 f"{table!r} cannot be a sink's table",
@@ -111,7 +114,23 @@ class Postgres(Sink):
             connection.execute(
                 f"INSERT INTO {_LEDGER} VALUES (%s, %s, -1, 0) ON CONFLICT DO NOTHING", (job, self.table)
             )
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {_RECENT} (job text NOT NULL, target text NOT NULL, "
+                "epochs text NOT NULL, PRIMARY KEY (job, target))"
+            )
             self._check_table(connection)
+
+    def newest_epoch(self) -> SinkEpoch | None:
+        """The epoch in the ledger."""
+        with self._transaction() as connection:
+            found = connection.execute(
+                f"SELECT epoch, generation FROM {_LEDGER} WHERE job = %s AND target = %s",
+                (self._job, self.table),
+            ).fetchone()
+            if found is None or found[0] < 0:
+                return None
+            epoch = int(found[0])
+            return SinkEpoch(epoch, digest_in(self._read_recent(connection), epoch), int(found[1]))
 
     def check(self, schema: dict[str, pl.DataType]) -> None:
         """Check that the table has the columns, over another connection, since a write may be in progress."""
@@ -145,7 +164,10 @@ class Postgres(Sink):
         if rows.is_empty():
             return True
         with self._transaction() as connection:
-            if self._lock_ledger(connection, self._generation) >= epoch:
+            last = self._lock_ledger(connection, self._generation)
+            recent = self._read_recent(connection) if self._digest else ""
+            check_same(self.describe(), recent, epoch, self._digest)
+            if last >= epoch:
                 return False
             if self.key:
                 self._upsert(connection, rows)
@@ -155,7 +177,19 @@ class Postgres(Sink):
                 f"UPDATE {_LEDGER} SET epoch = %s WHERE job = %s AND target = %s",
                 (epoch, self._job, self.table),
             )
+            if self._digest:
+                connection.execute(
+                    f"INSERT INTO {_RECENT} VALUES (%s, %s, %s) "
+                    "ON CONFLICT (job, target) DO UPDATE SET epochs = excluded.epochs",
+                    (self._job, self.table, add_epoch(recent, epoch, self._digest)),
+                )
         return True
+
+    def _read_recent(self, connection: psycopg.Connection[Any]) -> str:
+        found = connection.execute(
+            f"SELECT epochs FROM {_RECENT} WHERE job = %s AND target = %s", (self._job, self.table)
+        ).fetchone()
+        return "" if found is None else str(found[0])
 
     def close(self) -> None:
         if self._connection is not None:

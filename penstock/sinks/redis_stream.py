@@ -1,7 +1,7 @@
 """A sink that appends to a stream of Redis: one entry a row, its field `row` a JSON object.
 
-One script, which the server executes atomically, appends the rows of an epoch and writes epoch and generation to the
-hash `{KEY}:penstock`.
+One script, which the server executes atomically, appends the rows of an epoch and writes epoch, generation and the
+digests of the newest epochs (see `recent_epochs`) to the hash `{KEY}:penstock`.
 
 Guarantees: readers see all rows of an epoch or none, once; rows of a lower generation are refused by the same script.
 Does not guarantee: more than the server does. With `appendfsync everysec` a power loss loses the rows of a second
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
@@ -22,25 +22,36 @@ from penstock.errors import ExternalError
 from penstock.extras import extra
 from penstock.logs.redis_streams import is_transient_error
 from penstock.secret_store import redact, reveal
-from penstock.sinks.contract import Sink
+from penstock.sinks.contract import Sink, SinkEpoch
 from penstock.sinks.portable import reorder_columns, to_portable
+from penstock.sinks.recent_epochs import RECENT_EPOCHS, digest_in, other_epoch_error
 from penstock.state.generation import fenced_error
 
 if TYPE_CHECKING:
     import redis
 
 _SECONDS = 60.0
-#: returns {0, newest generation} when refused, {1, 0} when the epoch is there already, {2, 0} when written
+#: returns {0, newest generation} when refused, {1, 0} when the epoch is there already, {2, 0} when written, {3, 0} when
+#: another epoch of its number is there
 _SCRIPT = """
 local job, epoch, mine, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local digest, kept = ARGV[5], tonumber(ARGV[6])
 local newest = tonumber(redis.call('HGET', KEYS[2], job .. ':generation') or 0)
 if mine > 0 and newest > mine then return {0, newest} end
 if mine > newest then redis.call('HSET', KEYS[2], job .. ':generation', mine) end
-if #ARGV == 4 then return {2, 0} end
+if #ARGV == 6 then return {2, 0} end
+local recent = redis.call('HGET', KEYS[2], job .. ':recent') or ''
+local known = string.match(';' .. recent, ';' .. ARGV[2] .. '=(%x+);')
+if known and digest ~= '' and known ~= digest then return {3, 0} end
 if tonumber(redis.call('HGET', KEYS[2], job .. ':epoch') or -1) >= epoch then return {1, 0} end
-for at = 5, #ARGV do redis.call('XADD', KEYS[1], '*', 'epoch', epoch, 'row', ARGV[at]) end
+for at = 7, #ARGV do redis.call('XADD', KEYS[1], '*', 'epoch', epoch, 'row', ARGV[at]) end
 if most > 0 then redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', most) end
 redis.call('HSET', KEYS[2], job .. ':epoch', epoch)
+if digest ~= '' then
+  recent = recent .. ARGV[2] .. '=' .. digest .. ';'
+  while select(2, string.gsub(recent, ';', ';')) > kept do recent = string.gsub(recent, '^[^;]*;', '') end
+  redis.call('HSET', KEYS[2], job .. ':recent', recent)
+end
 return {2, 0}
 """
 
@@ -72,6 +83,20 @@ class RedisStream(Sink):
                 hint="Name another key.",
             )
 
+    def newest_epoch(self) -> SinkEpoch | None:
+        """The epoch in the hash."""
+        with self._translate_errors():
+            epoch, recent, generation = cast(
+                "list[bytes | None]",
+                self._connect().hmget(
+                    f"{{{self.key}}}:penstock",
+                    [f"{self._job}:{name}" for name in ("epoch", "recent", "generation")],
+                ),
+            )
+        if epoch is None:
+            return None
+        return SinkEpoch(int(epoch), digest_in((recent or b"").decode(), int(epoch)), int(generation or 0))
+
     def take_over(self, generation: int) -> None:
         if generation != self._generation:
             self._run(-1, generation, [])
@@ -101,10 +126,13 @@ class RedisStream(Sink):
                 self.key,
                 f"{{{self.key}}}:penstock",
                 *[self._job, str(epoch), str(generation), str(self.most_entries)],
+                *[self._digest, str(RECENT_EPOCHS)],
                 *rows,
             )
         if done[0] == 0:
             raise fenced_error(self.describe(), generation, done[1])
+        if done[0] == 3:
+            raise other_epoch_error(self.describe(), epoch)
         return bool(done[0] == 2)
 
     def _connect(self) -> redis.Redis:

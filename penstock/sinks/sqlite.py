@@ -1,7 +1,9 @@
 """A sink that appends to a table of a SQLite file, which any number of jobs and readers may share.
 
 The transaction that inserts the rows of an epoch also inserts a row into the ledger
-`penstock_epochs(job, target, epoch)`. `penstock_generations` has the generation whose rows are accepted.
+`penstock_epochs(job, target, epoch)`, which has the newest `_KEPT` epochs of a job at least: earlier ones count as
+delivered. `penstock_recent` has the digests of the newest (see `recent_epochs`), `penstock_generations` the generation
+whose rows are accepted.
 
 Guarantees: rows and ledger are committed together and synced, so an epoch is in the table once, whole; and only if no
 higher generation has taken over, which the same transaction checks.
@@ -23,12 +25,19 @@ from pathlib import Path
 import polars as pl
 
 from penstock.errors import ExternalError, InternalError, UserError, is_transient
-from penstock.sinks.contract import Sink
+from penstock.sinks.contract import Sink, SinkEpoch
 from penstock.sinks.portable import to_portable
+from penstock.sinks.recent_epochs import add_epoch, check_same, digest_in
 from penstock.state.generation import fenced_error
 
 _LEDGER = "penstock_epochs"
 _GENERATIONS = "penstock_generations"
+_RECENT = "penstock_recent"
+#: so many epochs of a job stay in the ledger. It is pruned each time that so many epochs were written, and of so many
+#: rows at a time: former versions have kept all
+_KEPT = 1_000
+_PRUNE_EVERY = 100
+_PRUNED_ROWS = 10_000
 #: result codes that pass: the disk or the file system, no room, and locks of others
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL}
 _WAIT_SECONDS = 30.0  # for another job's transaction
@@ -38,7 +47,11 @@ class Sqlite(Sink):
     """Rows in a table: lists and structs as JSON text, times as ISO text in UTC, booleans as 0 and 1."""
 
     def __init__(self, path: str | os.PathLike[str], table: str) -> None:
-        if not table or table.lower() in (_LEDGER, _GENERATIONS) or table.lower().startswith("sqlite_"):
+        if (
+            not table
+            or table.lower() in (_LEDGER, _GENERATIONS, _RECENT)
+            or table.lower().startswith("sqlite_")
+        ):
             raise UserError(
                 "BAD_TABLE_NAME", f"{table!r} cannot be a sink's table", hint="Choose another table name."
             )
@@ -47,6 +60,7 @@ class Sqlite(Sink):
         self._job = ""
         self._generation = 0
         self._columns: dict[str, str] = {}
+        self._written = 0
         self._database: sqlite3.Connection | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
@@ -73,7 +87,23 @@ class Sqlite(Sink):
                     f"CREATE TABLE IF NOT EXISTS {_GENERATIONS} (job TEXT NOT NULL, target TEXT NOT NULL, "
                     "generation INTEGER NOT NULL, PRIMARY KEY (job, target)) WITHOUT ROWID"
                 )
+                database.execute(
+                    f"CREATE TABLE IF NOT EXISTS {_RECENT} (job TEXT NOT NULL, target TEXT NOT NULL, "
+                    "epochs TEXT NOT NULL, PRIMARY KEY (job, target)) WITHOUT ROWID"
+                )
                 self._make_table(database)
+
+    def newest_epoch(self) -> SinkEpoch | None:
+        """The newest epoch in the ledger."""
+        database = self._get_database()
+        with self._translate_errors():
+            (newest,) = database.execute(
+                f"SELECT max(epoch) FROM {_LEDGER} WHERE job = ? AND target = ?", self._key
+            ).fetchone()
+            if newest is None:
+                return None
+            digest = digest_in(self._read_recent(database), newest)
+            return SinkEpoch(newest, digest, self._newest_generation(database))
 
     def check(self, schema: dict[str, pl.DataType]) -> None:
         """Check that the columns are the same: those of a table cannot change."""
@@ -93,7 +123,7 @@ class Sqlite(Sink):
             self._check_generation(database, generation)
             database.execute(
                 f"INSERT OR REPLACE INTO {_GENERATIONS} VALUES (?, ?, ?)",
-                (self._job, self.table.lower(), generation),
+                (*self._key, generation),
             )
         self._generation = generation
 
@@ -107,26 +137,66 @@ class Sqlite(Sink):
         lines = _lines(rows.select(list(self._columns)))
         with self._translate_errors(), self._transaction():
             self._check_generation(database, self._generation)
-            taken = database.execute(
-                f"INSERT OR IGNORE INTO {_LEDGER} VALUES (?, ?, ?)", (self._job, self.table.lower(), epoch)
-            )
+            recent = self._read_recent(database)
+            check_same(self.describe(), recent, epoch, self._digest)
+            if epoch <= self._pruned_through(database):
+                return False
+            taken = database.execute(f"INSERT OR IGNORE INTO {_LEDGER} VALUES (?, ?, ?)", (*self._key, epoch))
             if taken.rowcount == 0:
                 return False
+            if self._digest:
+                database.execute(
+                    f"INSERT OR REPLACE INTO {_RECENT} VALUES (?, ?, ?)",
+                    (*self._key, add_epoch(recent, epoch, self._digest)),
+                )
             database.executemany(insert, lines)
+            if self._written % _PRUNE_EVERY == 0:
+                self._prune(database)
+        self._written += 1
         return True
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        """What names the rows of the job in the ledger."""
+        return self._job, self.table.lower()
+
+    def _read_recent(self, database: sqlite3.Connection) -> str:
+        found = database.execute(
+            f"SELECT epochs FROM {_RECENT} WHERE job = ? AND target = ?", self._key
+        ).fetchone()
+        return "" if found is None else str(found[0])
+
+    def _pruned_through(self, database: sqlite3.Connection) -> int:
+        """The epoch up to which the ledger may be pruned: those before its newest `_KEPT`; -1 if it has fewer."""
+        found = database.execute(
+            f"SELECT epoch FROM {_LEDGER} WHERE job = ? AND target = ? ORDER BY epoch DESC LIMIT 1 OFFSET ?",
+            (*self._key, _KEPT - 1),
+        ).fetchone()
+        return -1 if found is None else int(found[0]) - 1
+
+    def _prune(self, database: sqlite3.Connection) -> None:
+        """Remove rows that count as delivered without it."""
+        database.execute(
+            f"DELETE FROM {_LEDGER} WHERE job = ? AND target = ? AND epoch IN (SELECT epoch FROM {_LEDGER} "
+            "WHERE job = ? AND target = ? AND epoch <= ? ORDER BY epoch LIMIT ?)",
+            (*self._key, *self._key, self._pruned_through(database), _PRUNED_ROWS),
+        )
 
     def _get_database(self) -> sqlite3.Connection:
         if self._database is None:
             raise InternalError("SINK_NOT_OPEN", f"{self.describe()} was written to before it was opened")
         return self._database
 
-    def _check_generation(self, database: sqlite3.Connection, mine: int) -> None:
+    def _newest_generation(self, database: sqlite3.Connection) -> int:
         found = database.execute(
-            f"SELECT generation FROM {_GENERATIONS} WHERE job = ? AND target = ?",
-            (self._job, self.table.lower()),
+            f"SELECT generation FROM {_GENERATIONS} WHERE job = ? AND target = ?", self._key
         ).fetchone()
-        if mine and found is not None and found[0] > mine:
-            raise fenced_error(self.path, mine, found[0])
+        return 0 if found is None else int(found[0])
+
+    def _check_generation(self, database: sqlite3.Connection, mine: int) -> None:
+        newest = self._newest_generation(database)
+        if mine and newest > mine:
+            raise fenced_error(self.path, mine, newest)
 
     def close(self) -> None:
         if self._database is not None:

@@ -18,6 +18,7 @@ reader of the file reports as STATE_DAMAGED.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -176,6 +177,12 @@ class EpochRecord:
     def skipped_spans(self) -> list[tuple[str, Span]]:
         """The spans that it does without, each with its stream."""
         return [one for one in self.start.spans_until(self.end) if (one[0], one[1].partition) in self.skips]
+
+    def digest(self) -> str:
+        """What distinguishes the epoch from another one of its number: a digest of its end, with the instant when it
+        was admitted. Each repetition has the same."""
+        end = replace(self.end, identities={}).to_json()
+        return hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_bytes(self) -> bytes:
         """One line of JSON."""

@@ -11,13 +11,14 @@
 
 `make` and `read` are static, so that they can be sent to a child process. A sink whose rows end with its process sets
 `persists = False`; the crash and full-disk tests are then left out. One whose files a server writes sets
-`writes_files = False`, and one that accepts rows of any generation `fences = False`. The writer that is killed waits
-`pause_seconds` after each epoch, and waits for its reader when it is `AHEAD` epochs ahead, because the reader reads
-everything again each time.
+`writes_files = False`, one that accepts rows of any generation `fences = False`, and one that remembers its newest
+epoch (`newest_epoch`) `remembers = True`. The writer that is killed waits `pause_seconds` after each epoch, and waits
+for its reader when it is `AHEAD` epochs ahead, because the reader reads everything again each time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import random
@@ -34,7 +35,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.errors import ExternalError
+from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import to_portable
 
@@ -65,12 +66,14 @@ class SinkContract:
     pause_seconds = 0.0
     kills = 5
     fences = True
+    remembers = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave out the tests that do not apply."""
         super().__init_subclass__(**options)
         for name, applies in (
             ("test_the_rows_of_a_lower_generation_are_refused", cls.fences),
+            ("test_another_epoch_of_a_number_that_the_sink_has_is_refused", cls.remembers),
             ("test_a_writer_killed_at_any_moment_leaves_whole_epochs", cls.persists),
             ("test_a_full_disk_is_reported_and_shows_no_part_of_an_epoch", cls.persists and cls.writes_files),
         ):
@@ -133,6 +136,34 @@ class SinkContract:
         assert again.write(2, epoch_rows(2))
         assert new.write(3, epoch_rows(3))
         assert self._counted(new) == {epoch: size(epoch) for epoch in range(4)}
+
+    def test_another_epoch_of_a_number_that_the_sink_has_is_refused(self, tmp_path: Path) -> None:
+        sink = self._opened(tmp_path)
+        assert sink.newest_epoch() is None
+        for epoch in range(40):
+            sink.take_over(3)
+            sink.identify(f"{epoch:04x}")
+            assert sink.write(epoch, epoch_rows(epoch % 5).with_columns(epoch=pl.lit(epoch, pl.Int64)))
+        before = self.read(sink).height
+        for again in (sink, self._opened(tmp_path)):
+            newest = again.newest_epoch()
+            assert newest is not None
+            assert (newest.epoch, newest.digest, newest.generation) == (39, f"{39:04x}", 3)
+            again.take_over(3)
+            for epoch in (37, 39):
+                again.identify(f"{epoch:04x}")
+                assert not again.write(epoch, epoch_rows(epoch))
+                again.identify("")  # a former version has recorded it
+                assert not again.write(epoch, epoch_rows(epoch))
+                again.identify("ffff")
+                with pytest.raises(UserError) as refused:
+                    again.write(epoch, epoch_rows(epoch))
+                assert refused.value.condition == "STATE_RESTORED"
+        assert self.read(sink).height == before
+        other = self.make(tmp_path)
+        with contextlib.suppress(UserError):  # a sink that belongs to one job
+            other.open("another", SCHEMA)
+            assert other.newest_epoch() is None
 
     def test_nulls_lists_times_and_unicode_come_back(self, tmp_path: Path) -> None:
         rows = pl.DataFrame(

@@ -33,6 +33,7 @@ def frame_of(rows: list[dict[str, Any]]) -> pl.DataFrame:
 @pytest.mark.usefixtures("redis_address")
 class TestRedis(SinkContract):
     writes_files = False
+    remembers = True
     pause_seconds = 0.1
     kills = 2
 
@@ -53,6 +54,7 @@ class TestRedis(SinkContract):
 @pytest.mark.usefixtures("postgres_address")
 class TestPostgres(SinkContract):
     writes_files = False
+    remembers = True
     pause_seconds = 0.1
     kills = 2
 
@@ -118,6 +120,7 @@ class TestHttpPush(SinkContract):
 @pytest.mark.usefixtures("kafka")
 class TestKafka(SinkContract):
     writes_files = False
+    remembers = True
     pause_seconds = 0.1
     kills = 2
 

@@ -14,6 +14,8 @@ from penstock.testing.sink_contract import SinkContract
 
 
 class TestJsonLines(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> Sink:
         return JsonLines(folder / "out")
@@ -25,6 +27,8 @@ class TestJsonLines(SinkContract):
 
 
 class TestParquet(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> Sink:
         return Parquet(folder / "out")
@@ -36,6 +40,8 @@ class TestParquet(SinkContract):
 
 
 class TestSqlite(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> Sink:
         return Sqlite(folder / "out.db", "answers")

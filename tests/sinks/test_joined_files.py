@@ -26,6 +26,8 @@ Kind = type[JsonLines] | type[Parquet]
 
 
 class TestJsonLines(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> JsonLines:
         return JsonLines(folder / "out", compact_bytes=2_000)
@@ -37,6 +39,8 @@ class TestJsonLines(SinkContract):
 
 
 class TestParquet(SinkContract):
+    remembers = True
+
     @staticmethod
     def make(folder: Path) -> Parquet:
         return Parquet(folder / "out", compact_bytes=2_000)
@@ -141,6 +145,25 @@ def test_files_of_former_versions_stay_and_later_epochs_are_joined(kind: Kind, t
     assert not again.write(8, rows_of(8))
     assert again.write(9, rows_of(9))
     assert listed_rows(kind, tmp_path) == list(range(20))
+
+
+def test_a_file_of_many_epochs_is_complete(tmp_path: Path) -> None:
+    files = joined_files.JoinedFiles(
+        tmp_path, ".jsonl", joined_files.Limits(1 << 30, 1e9, epochs=5), bytes.__add__
+    )
+    for epoch in range(12):
+        assert files.add(epoch, 1, b'{"row": %d}\n' % epoch, None)
+    assert len(list(tmp_path.glob("epoch-*"))) == 3
+    assert listed_rows(JsonLines, tmp_path) == list(range(12))
+
+
+def test_one_word_compacts(tmp_path: Path) -> None:
+    sink = JsonLines(tmp_path, compact=True)
+    sink.open("job", SCHEMA)
+    for epoch in range(20):
+        sink.write(epoch, rows_of(epoch))
+    assert len(list(tmp_path.glob("epoch-*"))) == 1
+    assert listed_rows(JsonLines, tmp_path) == list(range(40))
 
 
 def test_rows_with_other_columns_start_a_file(tmp_path: Path) -> None:
@@ -266,7 +289,7 @@ def test_sql_sets_the_limits(tmp_path: Path) -> None:
     log, events = growing_log(30)
     with running(tmp_path / "state", of_log(log)) as (program, engine):
         program.execute(
-            f"CREATE JOB rows AS SELECT user FROM clicks INTO jsonl('{tmp_path}/out', compact_bytes => 100000)"
+            f"CREATE JOB rows AS SELECT user FROM clicks INTO jsonl('{tmp_path}/out', compact => TRUE)"
         )
         for number in range(30):
             append_events(log, events[number : number + 1])

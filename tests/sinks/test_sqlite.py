@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
@@ -117,3 +118,56 @@ def test_bytes_stay_bytes(tmp_path: Path) -> None:
     sink.open("job", {"raw": pl.Binary()})
     sink.write(0, pl.DataFrame({"raw": [b"\x00\xff"]}))
     assert ask(tmp_path / "db", "SELECT raw FROM answers") == [(b"\x00\xff",)]
+
+
+#: `sqlite` is the name of the class too
+MODULE = sys.modules[Sqlite.__module__]
+
+
+def ledger(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as database:
+        return [epoch for (epoch,) in database.execute("SELECT epoch FROM penstock_epochs ORDER BY epoch")]
+
+
+def test_the_ledger_does_not_grow_with_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "_KEPT", 20)
+    monkeypatch.setattr(MODULE, "_PRUNE_EVERY", 5)
+    sink, rows = Sqlite(tmp_path / "out.db", "rows"), pl.DataFrame({"n": [1]})
+    sink.open("job", dict(rows.schema))
+    for epoch in range(0, 400, 2):
+        assert sink.write(epoch, rows)
+        assert len(ledger(tmp_path / "out.db")) <= 25
+    assert not any(sink.write(epoch, rows) for epoch in range(0, 400, 2)), (
+        "what was pruned counts as delivered"
+    )
+    assert sink.write(399, rows), "a gap between those that are kept is none"
+    newest = sink.newest_epoch()
+    assert newest is not None
+    assert newest.epoch == 399
+
+
+def test_the_ledger_of_a_former_version_is_pruned_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pl.DataFrame({"n": [1]})
+    with closing(sqlite3.connect(tmp_path / "out.db")) as database, database:
+        database.execute("CREATE TABLE rows (n INTEGER)")
+        database.execute(
+            "CREATE TABLE penstock_epochs (job TEXT NOT NULL, target TEXT NOT NULL, epoch INTEGER NOT NULL, "
+            "PRIMARY KEY (job, target, epoch)) WITHOUT ROWID"
+        )
+        for job in ("job", "other"):
+            database.executemany(
+                "INSERT INTO penstock_epochs VALUES (?, 'rows', ?)", ((job, n) for n in range(5_000))
+            )
+    monkeypatch.setattr(MODULE, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(MODULE, "_PRUNED_ROWS", 1_500)
+    sink = Sqlite(tmp_path / "out.db", "rows")
+    sink.open("job", dict(rows.schema))
+    sizes = []
+    assert not sink.write(4_999, rows)
+    for epoch in range(5_000, 5_005):
+        assert sink.write(epoch, rows)
+        sizes.append(len(ledger(tmp_path / "out.db")) - 5_000)
+    assert sizes == [3_501, 2_002, 1_000, 1_000, 1_000]
+    assert not sink.write(0, rows)
