@@ -29,7 +29,7 @@ _FORWARD = (
 def dashboard_address(server: Server, *, on_terminal: bool) -> str:
     """The address that a person opens."""
     tokens = server.service.tokens
-    if tokens is None or not tokens.is_default or tokens.file is None:
+    if tokens is None or not tokens.is_own or tokens.file is None:
         return f"{server.url}{PAGES}/"
     return address_with_token(server.url, tokens.file, on_terminal=on_terminal)
 

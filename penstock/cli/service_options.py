@@ -122,7 +122,7 @@ def own_tokens(state: Path) -> Tokens:
 
 def token_facts(tokens: Tokens | None) -> dict[str, Any]:
     """What a log says of tokens: whether requests need one, and where that of the service itself is."""
-    file = None if tokens is None or not tokens.is_default else str(tokens.file)
+    file = None if tokens is None or not tokens.is_own else str(tokens.file)
     return {"token": tokens is not None, **({} if file is None else {"token_file": file})}
 
 

@@ -23,7 +23,7 @@ from penstock.server.tokens import Token, Tokens
 
 #: what the form says
 _ENTER = "Enter a token of this service."
-_ENTER_DEFAULT = (
+_ENTER_OWN = (
     "Enter the token of this service. Its user gets it with <code>penstock token</code> on its machine."
 )
 _WRONG = "That is no token of this service."
@@ -108,7 +108,7 @@ def _log_in_by_address(request: Request, tokens: Tokens, sessions: Sessions, tex
     if token is None:
         _log_refusal(request)
         return RedirectResponse(f"{LOGIN}?wrong", 303, headers=_NO_TRACES)
-    if is_foreign and not tokens.is_default:
+    if is_foreign and not tokens.is_own:
         return RedirectResponse(LOGIN, 303, headers=_NO_TRACES)
     response: Response = RedirectResponse(f"{PAGES}/", 303, headers=_NO_TRACES)
     if is_foreign:
@@ -135,6 +135,6 @@ def _log_refusal(request: Request) -> None:
 
 def _form(tokens: Tokens, status: int = 200) -> HTMLResponse:
     message, kind = (_ENTER, "") if status == 200 else (_WRONG, "bad")
-    more = f"<p>{_ENTER_DEFAULT}</p>" if tokens.is_default else ""
+    more = f"<p>{_ENTER_OWN}</p>" if tokens.is_own else ""
     shown = "" if more and status == 200 else f'<p class="{kind}">{message}</p>'
     return HTMLResponse(_PAGE.format(login=LOGIN, messages=shown + more), status, headers=_NO_STORE)

@@ -81,7 +81,7 @@ class Server:
 
     def __enter__(self) -> Server:
         tokens = self.service.tokens
-        if tokens is not None and tokens.is_default and tokens.file is not None:
+        if tokens is not None and tokens.is_own and tokens.file is not None:
             port = self._socket.getsockname()[1]  # it is ours, and nobody is answered yet
             if (why := self._published.enter_context(publish_service_token(tokens.file, port))) is not None:
                 log("programs of this user do not find the token by themselves", 30, reason=why)

@@ -46,7 +46,7 @@ ALLOWED = "penstock.allowed"
 #: how often an open page is checked for that, in seconds
 _CHECK_SECONDS = 1.0
 _TOKEN_HINT = "Send the header Authorization: Bearer TOKEN; the client takes connect(url, token=...)."
-_DEFAULT_HINT = (
+_OWN_HINT = (
     " The service has made its token itself: `penstock token` prints it, for the user that runs the service, and the "
     "client finds it there."
 )
@@ -203,7 +203,7 @@ class Gate:
             raise Refusal(error, **{"retry-after": str(max(1, round(wait)))})
         try:
             check_site(scope.get("method", "GET"), headers)
-            if self._tokens is None or self._tokens.is_default:
+            if self._tokens is None or self._tokens.is_own:
                 check_local_request(headers.get(b"host"), headers.get(b"origin"))
         except UserError as error:
             raise Refusal(error) from error
@@ -242,7 +242,7 @@ class Gate:
             refused = UserError(
                 "NOT_AUTHORISED",
                 "the request does not carry a token of this service",
-                hint=_TOKEN_HINT + (_DEFAULT_HINT if self._tokens and self._tokens.is_default else ""),
+                hint=_TOKEN_HINT + (_OWN_HINT if self._tokens and self._tokens.is_own else ""),
             )
             raise Refusal(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
         self._admit(scope, caller)

@@ -85,12 +85,12 @@ class Tokens:
         file: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
-        is_default: bool = False,
+        is_own: bool = False,
     ) -> None:
         self._by_name = {token.name: token for token in tokens}
         self._clock, self._changes = clock, 0
         #: the file that they are in, if any; and whether the service has made it for itself
-        self.file, self.is_default = file, is_default
+        self.file, self.is_own = file, is_own
         self._version = None if file is None else _version(file)
         self._looked_at = clock()
 
@@ -110,7 +110,7 @@ class Tokens:
         file, is_renewed = open_service_token(directory)
         if is_renewed:
             log("others could read the token file; it has a new token", 30, file=str(file))
-        return Tokens([_own_token(file)], file, clock, is_default=True)
+        return Tokens([_own_token(file)], file, clock, is_own=True)
 
     @property
     def changes(self) -> int:
@@ -123,7 +123,7 @@ class Tokens:
         that a person made could be guessed from it."""
         self._look(at_once=True)  # who asks has just read the file
         token = self._by_name.get(UNNAMED)
-        return prove_token(token.digest, port, nonce) if self.is_default and token is not None else None
+        return prove_token(token.digest, port, nonce) if self.is_own and token is not None else None
 
     def find(self, header: str | None) -> Token | None:
         """The token that an Authorization header carries."""
@@ -150,7 +150,7 @@ class Tokens:
             return
         self._version = version
         try:
-            tokens = [_own_token(self.file)] if self.is_default else read_tokens(self.file)
+            tokens = [_own_token(self.file)] if self.is_own else read_tokens(self.file)
             self._by_name = {token.name: token for token in tokens}
         except PenstockError as error:
             log("the tokens in force stay as they were", 30, condition=error.condition, error=error.text())
