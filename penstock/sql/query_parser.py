@@ -110,7 +110,11 @@ def _parse_error(text: str, tokens: Sequence[Token], own: Sequence[Token], error
     first = error.errors[0] if error.errors else {}
     position = (first.get("line"), first.get("col"))
     at = next(
-        (token for token, shifted in zip(tokens, own, strict=True) if (shifted.line, shifted.col) == position),
+        (
+            token
+            for token, shifted in zip(tokens, own, strict=True)
+            if (shifted.line, shifted.col) == position
+        ),
         tokens[-1],
     )
     written = text[at.start : at.end + 1].split("\n")[0]

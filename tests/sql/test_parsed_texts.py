@@ -22,7 +22,8 @@ STREAM = (
 QUERIES = [
     "SELECT page, n FROM clicks WHERE n > 3",
     "SELECT page,\n  COUNT(*) AS `a\nb`, 'a\n  text' AS t\n\tFROM clicks -- why\nGROUP BY page\nWINDOWING 5 SECONDS",
-    "WITH a AS (\n SELECT page FROM clicks /* one\n two */ WHERE page LIKE 'ä%')\nSELECT page FROM a UNION ALL SELECT page FROM a",
+    "WITH a AS (\n SELECT page FROM clicks /* one\n two */ WHERE page LIKE 'ä%')\nSELECT page FROM a UNION ALL "
+    "SELECT page FROM a",
     "(SELECT page FROM clicks)",
 ]
 
@@ -68,7 +69,10 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_statement_is_parsed_once_to_be_guarded_checked_and_compiled(
     tmp_path: Path, parsed: list[str]
 ) -> None:
-    program, text = Program("test", tmp_path), "CREATE JOB x AS SELECT page, $p AS p FROM clicks WITH ($p = 1)"
+    program, text = (
+        Program("test", tmp_path),
+        "CREATE JOB x AS SELECT page, $p AS p FROM clicks WITH ($p = 1)",
+    )
     program.execute(STREAM)
     with parse_once():
         StatementGuard([], tmp_path).check(parse(text))
