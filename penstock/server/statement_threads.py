@@ -18,7 +18,8 @@ from penstock.errors import UserError
 from penstock.server.limits import Limits
 from penstock.server.tokens import CALLER
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _THREADS = 4
 
 
