@@ -77,4 +77,5 @@ if __name__ == "__main__":
     _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(hold(*(int(one) for one in sys.argv[1:4]), retry_seconds=float(sys.argv[4])))
+        _port, _silent, _slow = map(int, sys.argv[1:4])
+        asyncio.run(hold(_port, _silent, _slow, float(sys.argv[4])))
