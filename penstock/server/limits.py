@@ -48,6 +48,8 @@ class Limits:
     patience_seconds: float = 10.0
     #: how often a subscription without rows reports its position, in seconds
     heartbeat_seconds: float = 10.0
+    #: bytes of responses that are being sent, each body once; beyond that, connections that read nothing are closed
+    response_bytes: int = 256 << 20
     #: a page of results ends when it has this many bytes
     page_bytes: int = 16 << 20
 

@@ -94,7 +94,9 @@ class PeerRequests:
         if abs(now - envelope.sent_at) > _VALID_SECONDS:
             raise not_verified(f"it was sent {now - envelope.sent_at:.0f} s ago by this machine's clock")
         if envelope.sent_at < self._started_at:
-            raise not_verified("it was sent before this coordinator started, which may have received it before")
+            raise not_verified(
+                "it was sent before this coordinator started, which may have received it before"
+            )
         while self._seen and abs(now - next(iter(self._seen.values()))) > _VALID_SECONDS:  # nearly in order
             del self._seen[next(iter(self._seen))]
         if envelope.nonce in self._seen:
