@@ -88,7 +88,7 @@ async def run_requests(port: int, per_second: int, seconds: float, connections: 
         for at in due_times[number::connections]:
             await asyncio.sleep(max(0.0, started_at + at - time.perf_counter()))
             writer.write(request)
-            head = await _head(reader)
+            head = await read_head(reader)
             length = next(
                 int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: ")
             )
@@ -114,7 +114,7 @@ async def run_subscribers(port: int, subscribers: int, seconds: float) -> Receiv
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.closing(writer):
             writer.write(_request(port, f"/jobs/{JOB}/events?since={since}", "HTTP/1.0"))
-            await _head(reader)
+            await read_head(reader)
             events = EventReader()
             while piece := await reader.read(1 << 16):
                 for event in events.read(piece):
@@ -140,7 +140,7 @@ async def run_subscribers(port: int, subscribers: int, seconds: float) -> Receiv
     return ReceivedEvents(by_subscriber, epochs)
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def read_head(reader: asyncio.StreamReader) -> bytes:
     """Read the head of a response; raise unless its status is 200."""
     head = await reader.readuntil(b"\r\n\r\n")
     line = head.partition(b"\r\n")[0]

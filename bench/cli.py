@@ -82,6 +82,7 @@ class IngestCase(StrEnum):
     result = "result"
     latency = "latency"
     agents = "agents"
+    connections = "connections"
 
 
 class ApiCase(StrEnum):
@@ -223,11 +224,14 @@ def api(
     quick: Quick = False,
     runs: Runs = None,
     only: Annotated[ApiCase | None, typer.Option(help="This case alone.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="How long each run is.", show_default="30")
+    ] = None,
 ) -> None:
     """Questions and subscribers of a service while events flow, also beside connections that send nothing."""
     from bench import api as api_bench
 
-    size = _apply_options(api_bench.QUICK if quick else api_bench.Size(), runs=runs)
+    size = _apply_options(api_bench.QUICK if quick else api_bench.Size(), seconds=seconds, runs=runs)
     _report(lambda show_progress: api_bench.Api(size, show_progress), _choose_cases(ApiCase, only), json)
 
 

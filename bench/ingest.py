@@ -6,6 +6,8 @@ A case yields its findings only after all lines were found in the log.
 - `light`: what an agent costs at 5,000 lines a second, each line a write of its own as a web server does.
 - `result`: from two agents' pipes through gateway and engine to committed counts, at 200,000 lines a second and more.
 - `latency`: the same at half of that: how long lines take from the pipe to the commit of their epoch.
+- `connections`: requests of one line over HTTP, 500 a second, beside 1,000 connections that send nothing and 40 that
+  send a byte now and then: how soon a line is on disk.
 - `agents`: many agents, simulated in this process, at 50 lines a second each: what the gateway acknowledges, how soon,
   and whether its memory stays where it was.
 """
@@ -13,6 +15,7 @@ A case yields its findings only after all lines were found in the log.
 from __future__ import annotations
 
 import os
+import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +23,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench.api_load import AnsweredRequests, run_load
 from bench.benchmark import Benchmark, ShowProgress
 from bench.findings import Finding, Target
-from bench.ingest_processes import agent, check, finish_agent, gateway
+from bench.held_connections import hold_connections
+from bench.ingest_processes import STREAM, agent, check, finish_agent, gateway
+from bench.ingest_requests import run_posts
 from bench.ingest_results import AGENTS, Throughput, send_through
 from bench.processes import cpu_seconds, memory_bytes
 from bench.simulated_agents import SimulatedAgents
@@ -46,6 +52,10 @@ class Size:
     light_seconds: float = 30
     agents: int = 1_000
     agents_seconds: float = 600
+    requests_per_second: int = 500
+    silent: int = 1_000
+    slow: int = 40
+    requests_seconds: float = 60
     result_seconds: float = 60
     warm_seconds: float = 15
     runs: int = 3
@@ -56,6 +66,7 @@ QUICK = Size(
     light_seconds=10,
     agents=1_000,
     agents_seconds=15,
+    requests_seconds=5,
     result_seconds=15,
     warm_seconds=5,
     runs=1,
@@ -78,6 +89,7 @@ class Ingest(Benchmark):
             "result": self._result,
             "latency": self._latency,
             "agents": self._agents,
+            "connections": self._connections,
         }
 
     def _throughput(self) -> Iterator[Finding]:
@@ -125,6 +137,31 @@ class Ingest(Benchmark):
         yield Finding(BENCH, case, ENGINE, "agent's core", "%", tuple(shares), Target(5, "at most"))
         yield Finding(BENCH, case, ENGINE, "agent's memory at most", "MB", tuple(memory))
         yield Finding(BENCH, case, ENGINE, "slowest write to the pipe", "ms", tuple(slowest))
+
+    def _connections(self) -> Iterator[Finding]:
+        size, found = self._size, list[AnsweredRequests]()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        line = self._lines.splitlines(keepends=True)[0]
+        for run in self._runs("connections"):
+            with (
+                gateway("--http", f"127.0.0.1:{port}", "--stream", STREAM) as to,
+                hold_connections(port, size.silent, size.slow, retry_seconds=1.0),
+            ):
+                self._show_progress(
+                    f"{run}: {size.requests_per_second} a second, {size.requests_seconds:g} s"
+                )
+                posts = run_posts(port, STREAM, line, size.requests_per_second, size.requests_seconds)
+                found.append(run_load(posts))
+                check(to.log, len(found[-1].delays))
+        case = f"{size.requests_per_second} requests/s beside {size.silent:,} silent and {size.slow} slow connections"
+        rates, least = tuple(one.rate for one in found), Target(size.requests_per_second * 0.99)
+        yield Finding(BENCH, case, ENGINE, "answered", "requests/s", rates, least)
+        for name, share in (("on disk after, p50", 0.5), ("on disk after, p99", 0.99), ("slowest", 1.0)):
+            delays = [sorted(one.delays) for one in found]
+            values = tuple(one[min(len(one) - 1, int(share * len(one)))] * 1_000 for one in delays)
+            yield Finding(BENCH, case, ENGINE, name, "ms", values)
 
     def _result(self) -> Iterator[Finding]:
         runs = list(self._send_runs("result", RESULT_RATE * OFFERED))

@@ -1,10 +1,23 @@
-"""Formats numbers for people: bytes, counts, seconds, sparklines."""
+"""Formats numbers for people: bytes, counts, seconds, sparklines; makes texts safe to print."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _BARS = "▁▂▃▄▅▆▇█"
+
+
+#: what a terminal executes instead of showing it, and what changes the direction of the text around it
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def printable(text: str) -> str:
+    """A text whose control characters are escaped as in JSON, except tabs and newlines: what senders of events or of
+    requests put into it does nothing to the terminal that shows it. JSON stays the same JSON."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def size(count: float) -> str:

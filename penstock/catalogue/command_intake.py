@@ -120,7 +120,7 @@ class CommandIntake:
     def execute(self, text: str, request: str | None = None) -> list[Reply]:
         """Accept statements, all or none, and reply to each. Sent again under the same `request`, they get the same
         replies and change nothing."""
-        with self._checking():
+        with self._checking(), _parsing_once():
             script = parse_script(text)
             return self._accept_checked(
                 lambda draft: self._once(
@@ -130,7 +130,7 @@ class CommandIntake:
 
     def check(self, text: str) -> list[Reply]:
         """The replies that statements would get; nothing changes."""
-        with self._checking():
+        with self._checking(), _parsing_once():
             draft = self._draft()
             return draft.checker.check_statements(parse_script(text), draft.catalogue).replies
 
@@ -316,6 +316,12 @@ class CommandIntake:
         if self.leads:
             self._code.keep_only(needed)
         self.builder.library.unload_unused(needed)
+
+
+def _parsing_once() -> contextlib.AbstractContextManager[None]:
+    from penstock.sql.parsed_texts import parse_once
+
+    return parse_once()
 
 
 def parse_script(text: str, file: str | None = None) -> Script:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.errors import PenstockError
+from penstock.formatting import printable
 from penstock.moved import show_warnings
 
 UNEXPECTED = 5
@@ -53,9 +54,9 @@ def run_cli(app: typer.Typer, arguments: Sequence[str] | None = None, name: str 
 
 def _print_error(headline: str, *more: str) -> None:
     console = Console(stderr=True, highlight=False)
-    console.print(Text(headline, style="red"), soft_wrap=True)
+    console.print(Text(printable(headline), style="red"), soft_wrap=True)
     for part in more:
-        console.print(Text(f"  {part}"), soft_wrap=True)
+        console.print(Text(printable(f"  {part}")), soft_wrap=True)
 
 
 def _write_traceback() -> str:

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from penstock.engine.job_client import JobClient, running_state
 from penstock.errors import UserError
+from penstock.formatting import printable
 
 jobs_app = typer.Typer(
     help="Create, alter, show and drop the jobs of a running engine.", no_args_is_help=True
@@ -107,8 +109,8 @@ def show(name: Job, state: State = None, json: Json = False) -> None:
     console = Console(highlight=False)
     for what in ("job", "life", "coordinator", "query", "parameters", "into", "recovery", "error"):
         if job.get(what):
-            console.print(f"{what}: {job[what]}", markup=False, soft_wrap=True)
-    console.print(plan, markup=False, soft_wrap=True)
+            console.print(printable(f"{what}: {job[what]}"), markup=False, soft_wrap=True)
+    console.print(printable(plan), markup=False, soft_wrap=True)
     if result is not None:
         console.print(f"latest result: {len(result.rows)} rows, of epoch {result.epoch}")
 
@@ -203,13 +205,13 @@ def _parse_message(text: str) -> Any:
 def _execute(state: Path | None, sql: str) -> None:
     with JobClient(running_state(state)) as client:
         for reply in client.execute(sql):
-            print(reply.message)
+            print(printable(reply.message))
 
 
 def _submit(state: Path | None, request: str, file: Path, **more: Any) -> None:
     with JobClient(running_state(state)) as client:
         for reply in client.submit(request, file, **more):
-            print(reply.message)
+            print(printable(reply.message))
 
 
 def _check_source(text: str | None, source: str | None) -> str:
@@ -237,7 +239,7 @@ def _parse_source(source: str) -> tuple[Path, str]:
 def _table(columns: Any, rows: Any, title: str | None = None) -> None:
     table = Table(title=title)
     for column in columns:
-        table.add_column(str(column), overflow="fold")
+        table.add_column(Text(printable(str(column))), overflow="fold")
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row))
+        table.add_row(*(Text("" if value is None else printable(str(value))) for value in row))
     Console(highlight=False).print(table)

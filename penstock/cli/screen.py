@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.gauges import SHOWN_EPOCHS, Gauges
-from penstock.formatting import amount, clock, seconds, size, sparkline
+from penstock.formatting import amount, clock, printable, seconds, size, sparkline
 
 #: columns that the title of a result shows instead
 INSTANTS = ("as_of", "window_start", "window_end")
@@ -155,4 +155,4 @@ def _cell(value: object) -> Text:
         return Text("-", style="dim")
     if isinstance(value, int):
         return Text(f"{value:,}")
-    return Text(f"{value:.6g}" if isinstance(value, float) else str(value))
+    return Text(f"{value:.6g}" if isinstance(value, float) else printable(str(value)))

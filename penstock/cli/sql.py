@@ -24,6 +24,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
 from penstock.epoch.runner import EpochReport
 from penstock.errors import UserError
+from penstock.formatting import printable
 from penstock.settings import Settings
 from penstock.sql.statements import CreateJob, Explain, Select
 
@@ -124,4 +125,4 @@ def _run_as_job(state: Path, select: Select, for_seconds: float | None) -> None:
 def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for row in rows:
         cells = dict(zip(columns, row, strict=True))
-        print(json_text.dumps(cells, ensure_ascii=False, default=str), flush=True)
+        print(printable(json_text.dumps(cells, ensure_ascii=False, default=str)), flush=True)

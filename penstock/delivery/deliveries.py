@@ -552,7 +552,9 @@ class Deliveries:
             return self._note_outage(one, failure)
         condition = failure.condition if isinstance(failure, PenstockError) else ""
         error = failure
-        if isinstance(failure, Exception) and not isinstance(failure, PenstockError):
+        # a panic in Polars is no Exception: a sink's format may not have a date of the year 5,000,000
+        is_of_sink = isinstance(failure, Exception | pl.exceptions.PanicException)
+        if is_of_sink and not isinstance(failure, PenstockError):
             error = InternalError("SINK_FAILED", f"{one.place}: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
         with self._lock:

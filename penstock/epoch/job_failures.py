@@ -18,6 +18,7 @@ from types import FrameType
 from penstock.epoch.job_memory import JobMemory, JobWatch, job_watch
 from penstock.epoch.message import JobError
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError, is_transient
+from penstock.query.steps import COMPUTING_RAISES
 
 #: texts of Spark's
 _WORKER_LATE = "Python worker failed to connect back"
@@ -84,7 +85,7 @@ class JobFailures:
                 contextlib.nullcontext() if self.watch is None else self.watch.watch(job),
             ):
                 yield
-        except Exception as failure:  # whatever a user's code raises
+        except COMPUTING_RAISES as failure:  # whatever a user's code raises
             if timer.has_expired:
                 self.add(job, _timeout_error(seconds))
             elif isinstance(failure, PenstockError):
@@ -143,7 +144,7 @@ def _timeout_error(seconds: float) -> UserError:
     )
 
 
-def _unexpected_error(failure: Exception) -> PenstockError:
+def _unexpected_error(failure: BaseException) -> PenstockError:
     text = str(failure).strip().splitlines()
     return InternalError("JOB_FAILED", f"{type(failure).__name__}: {text[0] if text else 'no reason given'}")
 

@@ -281,7 +281,7 @@ def _parse_producer(request: _Request) -> tuple[str, int | None]:
     if producer is None:
         return UNNAMED, None
     position = request.headers.get("penstock-position", "")
-    if not (position.isascii() and position.isdigit()) or int(position) >= MOST_POSITION:
+    if not re.fullmatch(r"[0-9]{1,19}", position) or int(position) >= MOST_POSITION:
         raise UserError("BAD_REQUEST", "Penstock-Position must be the count of bytes sent before")
     if check_producer(producer) == UNNAMED:
         raise UserError("BAD_PRODUCER", f"{UNNAMED!r} is reserved for the gateway")

@@ -22,4 +22,7 @@ def json_lines(body: bytes) -> bytes:
     events = value if isinstance(value, list) else [value]
     if not all(isinstance(event, dict) for event in events):
         raise UserError("NOT_JSON", "an event is a JSON object, and events are an array of them", hint=_HINT)
-    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+    try:
+        return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+    except RecursionError:
+        raise UserError("NOT_JSON", "the body is nested too deeply", hint=_HINT) from None

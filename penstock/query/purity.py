@@ -73,7 +73,7 @@ def expressions_of_sql(alone: bool) -> Iterator[None]:
 
 def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
     """Raise if the value for a row depends on other rows, on the clock or on chance, as far as a trial shows."""
-    if _OF_SQL.get() or _is_row_wise_by_form(expr):
+    if _OF_SQL.get() or _is_row_wise_by_form(_draw(expr)):
         return
     _check_by_trial(expr, schema, what, origin)
     if not calls_python(expr) and not _is_row_wise(expr):
@@ -87,20 +87,51 @@ _ROW_WISE = re.compile(
 )
 
 
+_LARGE_REPETITION = re.compile(r"\{\s*\d*\s*,?\s*\d{2,}")
+
+
 def is_cheap(expr: pl.Expr) -> bool:
     """Whether evaluating an expression on a few rows certainly needs little: it has only steps whose result is not much
-    larger than what they get."""
-    return _is_row_wise_by_form(expr)
+    larger than what they get, and no pattern that takes much to compile."""
+    drawn = _draw(expr)
+    return _is_row_wise_by_form(drawn) and not ("str.contains" in drawn and is_large_pattern(drawn))
 
 
-def _is_row_wise_by_form(expr: pl.Expr) -> bool:
+def is_large_pattern(pattern: str) -> bool:
+    """Whether a text may have a regular expression that takes megabytes when it is compiled: one with a repetition of
+    ten or more."""
+    return _LARGE_REPETITION.search(pattern) is not None
+
+
+def _draw(expr: pl.Expr) -> str:
+    """An expression as a tree of its steps; empty if it cannot be drawn without its columns."""
     try:
-        drawn = expr.meta.tree_format(return_as_string=True) or ""
-    except pl.exceptions.PolarsError:  # some cannot be drawn without their columns
-        return False
+        return expr.meta.tree_format(return_as_string=True) or ""
+    except pl.exceptions.PolarsError:
+        return ""
+
+
+def _is_row_wise_by_form(drawn: str) -> bool:
     named = [line for line in drawn.splitlines() if line.split("│")[0].strip()]
     boxes = [box.strip() for line in named for box in line.split("│")[2::2]]
     return bool(boxes) and all(_ROW_WISE.fullmatch(box) for box in boxes if box)
+
+
+def try_pattern(function: Callable[[str], T], pattern: str) -> T:
+    """What a function makes of a regular expression, which it compiles. A large one is compiled in the child process
+    for trials, if there is one: Polars keeps compiled expressions, each of which may take 10 MB."""
+    process = current_process()
+    if process is None or not is_large_pattern(pattern):
+        return function(pattern)
+    try:
+        return process.call(function, pattern)
+    except TrialEnded:
+        raise pl.exceptions.ComputeError("it takes too much to compile") from None
+
+
+def matches_empty(pattern: str) -> bool:
+    """Whether a regular expression matches the empty text; raises what Polars raises for a text that is none."""
+    return bool(pl.select(pl.lit("").str.contains(pattern)).item())
 
 
 def calls_python(expr: pl.Expr) -> bool:

@@ -22,7 +22,7 @@ from penstock.operators.job_windows import JOB
 from penstock.operators.key_codes import CODE, Codes, EncodedColumn, EncodedKeys, KeyDictionary, concat_keys
 from penstock.query.jobs_plan import JobTable, SharedSelection, TemplateGroup
 from penstock.query.pane_totals import GroupTotals, Mask, PaneTotals, can_be_summed
-from penstock.query.steps import compute, run_steps
+from penstock.query.steps import COMPUTING_RAISES, compute, run_steps
 
 #: the rows of all jobs together that are in memory at a time
 MAX_ROWS = 1 << 20
@@ -260,7 +260,7 @@ class _Batch:
                 computed = compute(self.frame, [self.selection.masks[n] for n in rest])
                 masks |= {n: computed[f"_{n}"].to_numpy() for n in rest}
             return [masks[n] for n in range(len(masks))]
-        except Exception:  # one by one, to find which it was
+        except COMPUTING_RAISES:  # one by one, to find which it was
             return [self._mask(condition) for condition in self.selection.conditions]
 
     def masks_by_value(self) -> dict[int, Mask]:
@@ -279,13 +279,13 @@ class _Batch:
     def _mask(self, condition: pl.Expr) -> Mask | PenstockError:
         try:
             return compute(self.frame, [condition.fill_null(False).alias("_mask")])["_mask"].to_numpy()
-        except Exception as failure:
+        except COMPUTING_RAISES as failure:
             return _expression_error(condition, failure)
 
     def _operand_values(self, operands: tuple[int, ...], jobs: Jobs) -> pl.DataFrame | None:
         try:
             return self.frame.select(self.selection.operands[n].alias(str(n)) for n in operands)
-        except Exception as failure:
+        except COMPUTING_RAISES as failure:
             self._fail(jobs, _expression_error(self.selection.operands[operands[0]], failure))
             return None
 
@@ -294,7 +294,7 @@ class _Batch:
             self.on_failure(int(job), error)
 
 
-def _expression_error(expr: pl.Expr, failure: Exception) -> PenstockError:
+def _expression_error(expr: pl.Expr, failure: BaseException) -> PenstockError:
     return UserError(
         "EXPRESSION_FAILED",
         f"{expr} cannot be computed",

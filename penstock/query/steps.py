@@ -23,6 +23,8 @@ from penstock.state.buckets import HASH
 
 #: columns that travel with the rows and are never the user's
 INTERNAL_COLUMNS = (*ORDER, HASH, INPUT, JOB)
+#: what computing rows raises: a panic in Polars, as of a date beyond its calendar, is no `Exception`
+COMPUTING_RAISES: tuple[type[BaseException], ...] = (Exception, pl.exceptions.PanicException)
 
 
 def compute(frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
@@ -159,7 +161,7 @@ def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.Da
             frame = step.apply(frame)
         except PenstockError as error:
             raise locate_error(error, error.where, where) from error
-        except Exception as failure:
+        except COMPUTING_RAISES as failure:
             if isinstance(step, MergedStep):
                 # one by one: a filter may guard the one after it; if not, this finds the one that fails
                 frame = run_steps(step.parts, frame, where)
@@ -185,7 +187,7 @@ def run_steps_lazily(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -
                 lazy = lazy.filter(step.predicate)
     try:
         return lazy.collect()
-    except Exception:  # one by one, to find which it was
+    except COMPUTING_RAISES:  # one by one, to find which it was
         return run_steps(steps, frame, where)
 
 
@@ -197,7 +199,7 @@ def locate_error(error: PenstockError, line: str | None, where: str) -> Penstock
     )
 
 
-def _step_error(step: Step, failure: Exception, where: str) -> UserError:
+def _step_error(step: Step, failure: BaseException, where: str) -> UserError:
     code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
     line = innermost_line(failure, () if code is None else (code.co_filename,)) or step.origin
     return UserError(

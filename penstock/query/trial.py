@@ -71,10 +71,8 @@ class TrialProcess:
         except Exception as failure:  # whatever pickling the user's objects raises
             raise NotSendable from failure
         with self._lock:
-            trials, answers = self._ensure_started()
             try:
-                write_message(trials, message)
-                self._read(answers, LOAD_SECONDS, SENT_STARTED)
+                answers = self._load(message)
                 answer = self._read(answers, seconds, SENT_ANSWER)
             except (OSError, EOFError, TimeoutError) as failure:
                 self._end()
@@ -92,6 +90,24 @@ class TrialProcess:
         """End the child."""
         with self._lock:
             self._end()
+
+    def _load(self, message: bytes) -> IO[bytes]:
+        """Send a trial and wait until it is loaded; return where its answer comes. A child that had ended before, for
+        instance because the kernel ended it, is replaced once: that was not this trial."""
+        if self._child is not None:
+            try:
+                return self._send(message)
+            except (OSError, EOFError) as failure:
+                self._end()
+                if isinstance(failure, TimeoutError):
+                    raise
+        return self._send(message)
+
+    def _send(self, message: bytes) -> IO[bytes]:
+        trials, answers = self._ensure_started()
+        write_message(trials, message)
+        self._read(answers, LOAD_SECONDS, SENT_STARTED)
+        return answers
 
     def _ensure_started(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._child is not None and self._child.poll() is not None:

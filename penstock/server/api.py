@@ -47,6 +47,7 @@ from penstock.server.render_sql import (
 from penstock.server.result_pages import add_result_pages
 from penstock.server.sessions import Sessions
 from penstock.server.statement_guard import check_name
+from penstock.server.statement_threads import StatementThreads
 from penstock.server.structured_log import RecentLines, log
 from penstock.server.subscriptions import Hub
 from penstock.server.tokens import CALLER, Caller, Role, Tokens, check_role
@@ -105,6 +106,7 @@ class Service:
         self.hub, self.recent_lines = Hub(host, self.limits), RecentLines()
         if tokens is not None:
             self.hub.token_changes = lambda: tokens.changes
+        self.statements = StatementThreads(self.limits)
         self.api = FastAPI(
             title="Penstock",
             version=penstock.__version__,
@@ -140,6 +142,7 @@ class Service:
         yield
         self.recent_lines.stop()
         await self.hub.stop()
+        self.statements.close()
         self.audit_log.close()
 
     def _cached_result(self, job: str) -> bytes | None:
@@ -214,6 +217,14 @@ class Service:
             log("code", job=name, digest=code.digest, attribute=attribute, answers=[reply.message[:200]])
         return schemas.StatementReply(**reply.to_json())
 
+    def create_stream(self, body: requests.NewStream) -> schemas.StatementReply:
+        """Create a stream."""
+        return self.execute(render_create_stream(body)).answers[0]
+
+    def drop_stream(self, name: str) -> schemas.StatementReply:
+        """Drop a stream."""
+        return self.execute(render_command("drop", name, "STREAM")).answers[0]
+
     def change(self, verb: str, name: str) -> schemas.StatementReply:
         """Pause, resume, flush, empty or drop a job."""
         return self.execute(render_command(verb, name)).answers[0]
@@ -274,7 +285,7 @@ def _add_service_pages(api: FastAPI, service: Service) -> None:
             raise wrong_content_type("application/json or application/sql")
         text = decode_text(body) if kind == "application/sql" else requests.Sql.model_validate_json(body).sql
         async with _checks_while_connected(request):
-            return await asyncio.to_thread(service.execute, text, check)
+            return await service.statements.run(service.execute, text, check)
 
 
 @asynccontextmanager
@@ -303,9 +314,9 @@ def _add_stream_pages(api: FastAPI, service: Service) -> None:
         return [schemas.StreamFacts(**stream) for stream in host.streams()]
 
     @api.post("/streams", tags=["streams"], status_code=201)
-    def create_stream(body: requests.NewStream) -> schemas.StatementReply:
+    async def create_stream(body: requests.NewStream) -> schemas.StatementReply:
         """Create a stream. It may read files only below directories that the operator opened."""
-        return service.execute(render_create_stream(body)).answers[0]
+        return await service.statements.run(service.create_stream, body)
 
     @api.get("/streams/{name}", tags=["streams"])
     def stream(name: Name) -> schemas.StreamFacts:
@@ -314,9 +325,9 @@ def _add_stream_pages(api: FastAPI, service: Service) -> None:
         return schemas.StreamFacts(**next(one for one in host.streams() if one["name"] == name))
 
     @api.delete("/streams/{name}", tags=["streams"])
-    def drop_stream(name: Name) -> schemas.StatementReply:
+    async def drop_stream(name: Name) -> schemas.StatementReply:
         """Drop a stream that no job reads."""
-        return service.execute(render_command("drop", name, "STREAM")).answers[0]
+        return await service.statements.run(service.drop_stream, name)
 
     @api.get("/streams/{name}/dead", tags=["streams"])
     def dead(name: Name, limit: Limit = 100) -> schemas.SideOutput:
@@ -362,9 +373,9 @@ def _add_job_pages(api: FastAPI, service: Service) -> None:
         return [schemas.JobFacts(**job) for job in host.jobs()]
 
     @api.post("/jobs", tags=["jobs"], status_code=201)
-    def create_job(body: requests.NewJob, check: Check = False) -> schemas.StatementReply:
+    async def create_job(body: requests.NewJob, check: Check = False) -> schemas.StatementReply:
         """Create a job: it runs from the next epoch on."""
-        return service.create(body, check)
+        return await service.statements.run(service.create, body, check)
 
     @api.get("/jobs/{name}", tags=["jobs"])
     def job(name: Name) -> schemas.JobDetails:
@@ -372,14 +383,14 @@ def _add_job_pages(api: FastAPI, service: Service) -> None:
         return schemas.JobDetails(**host.job(name))
 
     @api.patch("/jobs/{name}", tags=["jobs"])
-    def alter(name: Name, body: requests.JobChange, check: Check = False) -> schemas.StatementReply:
+    async def alter(name: Name, body: requests.JobChange, check: Check = False) -> schemas.StatementReply:
         """Alter a job; the reply contains what becomes of its state."""
-        return service.alter(name, body, check)
+        return await service.statements.run(service.alter, name, body, check)
 
     @api.delete("/jobs/{name}", tags=["jobs"])
-    def drop(name: Name) -> schemas.StatementReply:
+    async def drop(name: Name) -> schemas.StatementReply:
         """Drop a job that no other reads."""
-        return service.change("drop", name)
+        return await service.statements.run(service.change, "drop", name)
 
     @api.put("/jobs/{name}/code", tags=["jobs"], openapi_extra=_CODE_BODY)
     async def put_code(
@@ -397,7 +408,7 @@ def _add_job_pages(api: FastAPI, service: Service) -> None:
         if content_type(request) not in ("text/x-python", "text/plain"):
             raise wrong_content_type("text/x-python")
         source = decode_text(await request.body())
-        return await asyncio.to_thread(
+        return await service.statements.run(
             service.put_code, name, source, attribute, rebuild=rebuild, check=check
         )
 
@@ -411,8 +422,8 @@ def _add_job_pages(api: FastAPI, service: Service) -> None:
 
 def _add_job_commands(api: FastAPI, service: Service) -> None:
     def add(verb: str, description: str) -> None:
-        def change(name: Name) -> schemas.StatementReply:
-            return service.change(verb, name)
+        async def change(name: Name) -> schemas.StatementReply:
+            return await service.statements.run(service.change, verb, name)
 
         api.post(f"/jobs/{{name}}/{verb}", tags=["jobs"], name=verb, description=description)(change)
 

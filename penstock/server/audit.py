@@ -23,6 +23,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, cast
 
+from penstock.formatting import printable
 from penstock.server.structured_log import log
 from penstock.server.tokens import Caller, caller_facts
 
@@ -61,7 +62,7 @@ class Audit:
             "did": did,
         }
         line |= {key: _clean(value) if isinstance(value, str) else value for key, value in facts.items()}
-        text = json.dumps(line, ensure_ascii=False, default=str)
+        text = printable(json.dumps(line, ensure_ascii=False, default=str))
         with self._lock:
             if self._handler is None:
                 try:

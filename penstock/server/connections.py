@@ -152,6 +152,13 @@ class Connections:
         """Close the connection that has waited for longest."""
         self._end_oldest(None)
 
+    def end_stalled(self) -> bool:
+        """Close the connection that has read nothing of its response for longest; return whether there is one."""
+        stalled = [one for one in self._open.values() if one.phase is Phase.STALLED]
+        if stalled:
+            self._end(min(stalled, key=lambda one: one.deadline), "unread")
+        return bool(stalled)
+
     def _end_oldest(self, address: str | None) -> bool:
         waiting = self._waiting.get(address)
         if not waiting:

@@ -41,6 +41,7 @@ from penstock.server.statement_guard import StatementGuard
 from penstock.server.stream_writers import SegmentWriters, append_lines
 from penstock.server.wire import result_json
 from penstock.sql.parse import parse
+from penstock.sql.parsed_texts import parse_once
 
 #: called when epochs are committed or jobs change; from any thread
 Listener = Callable[[], None]
@@ -163,10 +164,11 @@ class Host:  # over 25 methods: one for each thing that the API shows or changes
         """Execute statements that may arrive over HTTP, once for each idempotency key `request`. With `check`, return
         what they would return and change nothing."""
         self.check_open()
-        self._guard.check(parse(text))
-        program = self.program
-        with self._changing_jobs(check):
-            return program.check(text) if check else program.execute(text, request)
+        with parse_once():
+            self._guard.check(parse(text))
+            program = self.program
+            with self._changing_jobs(check):
+                return program.check(text) if check else program.execute(text, request)
 
     def submit(self, submitted: CodeRequest, request: str | None = None, check: bool = False) -> list[Reply]:
         """Create or alter a job from code, if code may arrive over HTTP."""

@@ -42,6 +42,7 @@ class Server:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = Listener(family, service.limits)
         service.connections = self._socket.connections
+        service.gate.bodies.end_stalled = self._socket.connections.end_stalled
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))

@@ -21,6 +21,9 @@ class Limits:
     login_bytes: int = 4 << 10
     #: the longest SQL in one request, in characters
     sql_characters: int = 200_000
+    #: statements that are executed or wait for it, in all and of one caller
+    statements: int = 128
+    statements_per_caller: int = 32
     #: requests a second of one client, and how many it may send at once after a pause
     requests_per_second: float = 2_000.0
     request_burst: int = 4_000
@@ -45,6 +48,8 @@ class Limits:
     patience_seconds: float = 10.0
     #: how often a subscription without rows reports its position, in seconds
     heartbeat_seconds: float = 10.0
+    #: bytes of responses that are being sent, each body once; beyond that, connections that read nothing are closed
+    response_bytes: int = 256 << 20
     #: a page of results ends when it has this many bytes
     page_bytes: int = 16 << 20
 

@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError, UserError
+from penstock.server.large_bodies import Bodies
 from penstock.server.limits import Limits, RateLimiter
 from penstock.server.peer_requests import FORWARDED, PeerRequests, SignedRequest, not_verified
 from penstock.server.security import check_local_request, check_origin, check_site, is_of_other_site
@@ -86,6 +87,7 @@ class Gate:
         self.peer_requests: PeerRequests | None = None
         #: responses so far, by status
         self.responses: Counter[int] = Counter()
+        self.bodies = Bodies(limits.response_bytes)
         #: open pages of the dashboard
         self.pages = 0
 
@@ -112,7 +114,7 @@ class Gate:
                 status = message["status"]
                 self.responses[status] += 1
                 message = {**message, "headers": [*message["headers"], *self._more_headers(scope)]}
-            await send(message)
+            await self.bodies.send(message, send)
 
         try:
             self._check(scope)

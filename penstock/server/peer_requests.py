@@ -60,6 +60,8 @@ class PeerRequests:
         self._key, self._me, self._clock = key, me, clock
         #: nonces of valid requests, and when they were sent
         self._seen: dict[str, float] = {}
+        #: nonces of what was sent before are not known here
+        self._started_at = clock()
 
     def sign_request(
         self,
@@ -91,6 +93,10 @@ class PeerRequests:
         now = self._clock()
         if abs(now - envelope.sent_at) > _VALID_SECONDS:
             raise not_verified(f"it was sent {now - envelope.sent_at:.0f} s ago by this machine's clock")
+        if envelope.sent_at < self._started_at:
+            raise not_verified(
+                "it was sent before this coordinator started, which may have received it before"
+            )
         while self._seen and abs(now - next(iter(self._seen.values()))) > _VALID_SECONDS:  # nearly in order
             del self._seen[next(iter(self._seen))]
         if envelope.nonce in self._seen:

@@ -12,6 +12,8 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from penstock.formatting import printable
+
 LOG = logging.getLogger("penstock.server")
 
 
@@ -28,7 +30,7 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in getattr(record, "facts", {}).items() if name not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return printable(json.dumps(line, ensure_ascii=False, default=str))
 
 
 class RecentLines(logging.Handler):

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from penstock.delivery.result_log import JobResult
-from penstock.errors import ExternalError, InternalError, PenstockError
+from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.sinks.portable import to_portable
 from penstock.state.ipc import dense_stream_bytes
 
@@ -58,7 +58,15 @@ def rows_json(rows: pl.DataFrame) -> bytes:
     """Rows as a JSON array of objects."""
     if not rows.height:
         return b"[]"
-    lines = to_portable(rows).write_ndjson().encode()
+    try:
+        lines = to_portable(rows).write_ndjson().encode()
+    except pl.exceptions.PanicException as failure:  # no Exception: it would end what serves others too
+        raise UserError(
+            "NO_JSON",
+            "the result has a value that JSON has no form for",
+            detail=f"{str(failure).splitlines()[0]}.",
+            hint="Dates go to the year 262,142. Get the rows as an Arrow stream, or alter the job.",
+        ) from None
     return b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 import polars as pl
 
 from penstock.errors import ExternalError
+from penstock.formatting import printable
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import to_portable
 
@@ -91,25 +92,28 @@ def _can_replace(output: TextIO) -> bool:
 
 def _table(job: str, epoch: int, rows: pl.DataFrame, most_rows: int) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     hidden = rows.height - most_rows
     table = Table(
-        title=f"{job}  epoch {epoch}",
+        title=Text(f"{printable(job)}  epoch {epoch}"),
         caption=f"and {hidden:,} more rows" if hidden > 0 else None,
         title_justify="left",
         caption_justify="left",
     )
     for name, dtype in rows.schema.items():
-        table.add_column(_escape(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
+        table.add_column(
+            Text(printable(name)), justify="right" if dtype.is_numeric() else "left", overflow="fold"
+        )
     for row in to_portable(rows.head(most_rows)).iter_rows():
-        table.add_row(*(_escape(_cell(value)) for value in row))
+        table.add_row(*(Text(_cell(value)) for value in row))  # no markup of rich
     return table
 
 
 def _plain_lines(epoch: int, rows: pl.DataFrame) -> list[str]:
     """`epoch 12  page=/index  visits=3`; text with blanks and nested values are written as JSON."""
     return [
-        "  ".join([f"epoch {epoch}", *(f"{name}={_word(value)}" for name, value in row.items())])
+        "  ".join([f"epoch {epoch}", *(f"{printable(name)}={_word(value)}" for name, value in row.items())])
         for row in to_portable(rows).iter_rows(named=True)
     ]
 
@@ -126,8 +130,4 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")  # brackets are rich's markup
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))

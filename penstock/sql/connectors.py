@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -27,6 +27,7 @@ from penstock.sinks import Console, HttpPush, KafkaTopic, Parquet, Postgres, Red
 from penstock.sinks import JsonLines as JsonLinesSink
 from penstock.sql.dialect import Penstock, tokenize
 from penstock.sql.errors import format_position, suggest_name
+from penstock.sql.query_parser import MOST_PARENTHESES
 from penstock.sql.statements import NEVER, Call, CreateStream
 from penstock.sql.token_reader import TokenReader, is_keyword
 from penstock.sql.types import dtype_of
@@ -56,6 +57,8 @@ _FORMATS = ("json", "csv", "combined_log", "call_lines")
 _PYTHON_ONLY = {"self", "clock", "output", "shape", "settings", "headers"}
 _CSV_OPTIONS = {"separator": "separator", "quote": "quote", "header": "has_header"}
 _LOG_OPTIONS = ("common", "extra", "cookie")
+#: in which generated events may start
+_YEARS = 1900, 2200
 
 
 def build_stream(statement: CreateStream) -> Stream:
@@ -101,9 +104,24 @@ def _build_log(call: Call) -> Log:
         raise _syntax_error(
             f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE)."
         )
-    if isinstance(options.get("start_time"), str):
-        options["start_time"] = datetime.fromisoformat(options["start_time"])
+    if "start_time" in options:
+        options["start_time"] = _read_time(options["start_time"])
     return factory(**options)
+
+
+def _read_time(value: object) -> datetime:
+    """The start of generated events, in the years that events can have."""
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError):
+            time = datetime.fromisoformat(value)
+            time = time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
+            if _YEARS[0] <= time.year <= _YEARS[1]:
+                return time
+    raise UserError(
+        "BAD_ARGUMENT",
+        f"{str(value)[:50]!r} is no time to start at",
+        hint=f"As in start_time => '2026-01-01T00:00:00Z', in the years {_YEARS[0]} to {_YEARS[1]}.",
+    )
 
 
 def _build_decoder(call: Call) -> Decoder:
@@ -146,6 +164,13 @@ def _read_columns(call: Call) -> tuple[dict[str, pl.DataType], dict[str, str]]:
             times[name] = tokens.pop().text
             if is_keyword(tokens[-1], "FORMAT"):
                 tokens.pop()
+        depth = _depth(definition)
+        if depth > MOST_PARENTHESES:
+            raise UserError(
+                "QUERY_TOO_DEEP",
+                f"the type of {name} has {depth:,} types in one another, and the limit is {MOST_PARENTHESES}",
+                hint="Decode the inner parts as STRING, and read them with get_json_object.",
+            )
         try:
             (dtype,) = Penstock().parser().parse_into(exp.DataType, tokens, definition) if tokens else [None]
         except ParseError:
@@ -160,6 +185,15 @@ def _read_columns(call: Call) -> tuple[dict[str, pl.DataType], dict[str, str]]:
     return columns, times
 
 
+def _depth(definition: str) -> int:
+    """How many types are in one another, by the brackets of a definition."""
+    depth = most = 0
+    for character in definition:
+        depth += (character in "<([") - (character in ">)]")
+        most = max(most, depth)
+    return most
+
+
 def _options(call: Call, factory: Callable[..., Any], positional: int) -> dict[str, Any]:
     """The options of a call, checked against the signature of the class."""
     _check_secrets(call, factory)
@@ -168,6 +202,9 @@ def _options(call: Call, factory: Callable[..., Any], positional: int) -> dict[s
     if "shape" in signature:
         known += list(Shape.__annotations__)
     _check_options(call, known)
+    for name, value in call.options.items():
+        if name in signature and signature[name].annotation == "bool" and not isinstance(value, bool):
+            raise UserError("BAD_ARGUMENT", f"{name} of {call.name} must be TRUE or FALSE")
     needed = [
         name
         for name, parameter in list(signature.items())[len(call.arguments) :]

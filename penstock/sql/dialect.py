@@ -29,10 +29,11 @@ UNITS = frozenset(
     for plural in ("", "S")
 )
 #: quoted text and comments, which stay as they are, or (group 1) a string with a backtick for its opening quote
+#: What is not closed reaches to the end, and nothing is tried twice: else a text takes the square of its length.
 _QUOTED = re.compile(
-    r"'(?:[^'\\]|\\.|'')*'"
-    r'|"(?:[^"\\]|\\.|"")*"'
-    r"|--[^\n]*|/\*.*?\*/"
+    r"'(?:[^'\\]++|\\.|'')*+'?"
+    r'|"(?:[^"\\]++|\\.|"")*+"?'
+    r"|--[^\n]*|/\*(?:.*?\*/|.*+)"
     r"|(`[^`'\n]*')"
     r"|`[^`]*`",
     re.DOTALL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import overload
 
 from sqlglot import exp
 
@@ -13,6 +14,8 @@ from penstock.secret_store import redact
 
 #: how many characters of a long line are shown on either side of the fault
 _SHOWN = 60
+#: characters of a part of an error
+_MOST_SHOWN = 1_000
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
@@ -35,7 +38,7 @@ def syntax_error(text: str, offset: int, primary: str, hint: str) -> UserError:
     where, detail = format_position(line, column), f"\n  {shown}\n  {caret}"
     if redact(whole) != whole:  # whatever part of the line is shown, no password is
         detail = f"\n  {redact(whole)[: 2 * _SHOWN]}"
-    return UserError("BAD_SQL", redact(primary), where=where, detail=detail, hint=hint)
+    return UserError("BAD_SQL", _shorten(redact(primary)), where=where, detail=detail, hint=_shorten(hint))
 
 
 def position_of(node: exp.Expr) -> str | None:
@@ -52,7 +55,7 @@ def position_of(node: exp.Expr) -> str | None:
 
 def query_error(node: exp.Expr, condition: str, primary: str, hint: str | None = None) -> UserError:
     """The error for a part of a query."""
-    return UserError(condition, primary, where=position_of(node), hint=hint)
+    return UserError(condition, _shorten(primary), where=position_of(node), hint=_shorten(hint))
 
 
 @contextmanager
@@ -64,8 +67,21 @@ def errors_at(node: exp.Expr) -> Iterator[None]:
         if (error.where or "").startswith("line "):
             raise
         raise UserError(
-            error.condition, error.primary, where=position_of(node), detail=error.detail, hint=error.hint
+            error.condition,
+            _shorten(error.primary),
+            where=position_of(node),
+            detail=_shorten(error.detail),
+            hint=_shorten(error.hint),
         ) from None
+
+
+@overload
+def _shorten(text: str) -> str: ...
+@overload
+def _shorten(text: str | None) -> str | None: ...
+def _shorten(text: str | None) -> str | None:
+    """A text of an error; what a statement repeats in it can be as long as the statement."""
+    return text if text is None or len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def check_clauses(node: exp.Expr, known: Collection[str]) -> None:

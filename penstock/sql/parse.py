@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.ha.schemes import Semantics
+from penstock.sql.parsed_texts import find_parsed, remember_parsed
 from penstock.sql.query_parser import check_condition, read_select, read_tokens
 from penstock.sql.statements import (
     NEVER,
@@ -43,9 +44,13 @@ _STATEMENTS = (
 
 def parse(text: str) -> tuple[Statement, ...]:
     """The statements of a text, in order; they are separated by semicolons."""
-    return tuple(
+    if (parsed := find_parsed(text)) is not None:
+        return parsed
+    statements = tuple(
         _read_statement(TokenReader(text, tokens)) for tokens in _split_statements(read_tokens(text))
     )
+    remember_parsed(text, statements)
+    return statements
 
 
 def _split_statements(tokens: Sequence[Token]) -> list[list[Token]]:

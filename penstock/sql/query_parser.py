@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import Token
 from penstock.errors import UserError
 from penstock.sql.dialect import Penstock, tokenize
 from penstock.sql.errors import syntax_error
+from penstock.sql.parsed_texts import remember_parsed
 from penstock.sql.statements import Select
 from penstock.sql.token_reader import TokenReader, is_keyword, nesting_depths
 
@@ -57,7 +58,9 @@ def read_select(reader: TokenReader, end: int | None = None) -> Select:
             raise _too_deep(f"more than {MOST_PARENTHESES} parentheses are open at once")
     tree = _parse(reader.source, tokens, exp.Query)
     reader.at = end
-    return Select(reader.slice(first, end), tree)
+    select = Select(reader.slice(first, end), tree)
+    remember_parsed(select.text, (select,))
+    return select
 
 
 def check_condition(reader: TokenReader, end: int) -> None:
@@ -66,15 +69,16 @@ def check_condition(reader: TokenReader, end: int) -> None:
 
 
 def _parse(text: str, tokens: Sequence[Token], kind: type[exp.Expr]) -> exp.Expr:
-    """The tree of some tokens."""
-    parser = Penstock().parser()
+    """The tree of some tokens. Positions in it count from the first one: it is that of their text alone."""
+    parser, own = Penstock().parser(), _shift(tokens)
+    own_text = text[tokens[0].start : tokens[-1].end + 1]
     try:
         if kind is exp.Query:
-            tree = parser.parse(list(tokens), text)[0]
+            tree = parser.parse(list(own), own_text)[0]
         else:
-            tree = parser.parse_into(kind, list(tokens), text)[0]
+            tree = parser.parse_into(kind, list(own), own_text)[0]
     except ParseError as error:
-        raise _parse_error(text, tokens, error) from None
+        raise _parse_error(text, tokens, own, error) from None
     except RecursionError:
         raise _too_deep("it is nested too deeply") from None
     if tree is None or not isinstance(tree, kind):
@@ -83,10 +87,36 @@ def _parse(text: str, tokens: Sequence[Token], kind: type[exp.Expr]) -> exp.Expr
     return tree
 
 
-def _parse_error(text: str, tokens: Sequence[Token], error: ParseError) -> UserError:
+def _shift(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with positions as if their text started with the first one."""
+    first = tokens[0]
+    before, lines = first.start, first.line - 1
+    columns = first.col - (first.end - first.start + 1)
+    return [
+        Token(
+            one.token_type,
+            one.text,
+            one.line - lines,
+            one.col - columns if one.line == first.line else one.col,
+            one.start - before,
+            one.end - before,
+            one.comments,
+        )
+        for one in tokens
+    ]
+
+
+def _parse_error(text: str, tokens: Sequence[Token], own: Sequence[Token], error: ParseError) -> UserError:
     first = error.errors[0] if error.errors else {}
     position = (first.get("line"), first.get("col"))
-    at = next((token for token in tokens if (token.line, token.col) == position), tokens[-1])
+    at = next(
+        (
+            token
+            for token, shifted in zip(tokens, own, strict=True)
+            if (shifted.line, shifted.col) == position
+        ),
+        tokens[-1],
+    )
     written = text[at.start : at.end + 1].split("\n")[0]
     description = str(first.get("description") or "")
     hint = {

@@ -11,6 +11,7 @@ from typing import Protocol
 import polars as pl
 from sqlglot import exp
 
+from penstock.query.purity import matches_empty, try_pattern
 from penstock.sql.coercion import coerce, literal
 from penstock.sql.errors import query_error
 from penstock.sql.functions import TypedExpr
@@ -210,7 +211,7 @@ def match_pattern(compiler: Compiler, node: exp.Binary) -> pl.Expr:
     else:
         regex = pattern
         try:
-            pl.select(pl.lit("").str.contains(regex))
+            try_pattern(matches_empty, regex)
         except pl.exceptions.PolarsError:
             raise query_error(node, "BAD_ARGUMENT", f"{pattern!r} is no regular expression") from None
     return text.expr.cast(pl.String).str.contains(regex)

@@ -39,6 +39,8 @@ from penstock.sql.windows import (
 
 #: conditions of one WHERE: each is a step of the plan
 MOST_CONDITIONS = 200
+#: columns that a select list names; each is checked beside all others
+MOST_COLUMNS = 2_000
 _CLAUSES = (
     *("expressions", "from_", "joins", "where", "group", "having", "order", "sort", "limit", "windowing"),
     *("distinct", "with_"),
@@ -128,6 +130,13 @@ class _SelectPlanner:
         check_clauses(self.node, _CLAUSES)
         relation = self._read()
         before = ExpressionCompiler(relation, self.scope)
+        if (count := len(self.node.expressions)) > MOST_COLUMNS:
+            raise query_error(
+                self.node,
+                "QUERY_TOO_LONG",
+                f"there are {count:,} columns, and the limit is {MOST_COLUMNS:,}",
+                "Make several jobs of it; * counts as one.",
+            )
         items = list(self._items(relation))
         if not items:
             raise query_error(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -307,3 +308,29 @@ def test_a_page_may_do_what_the_role_of_its_token_may(tmp_path: Any, chromium: A
         ]
     finally:
         served.end()
+
+
+ATTACK = '<img src=x onerror="document.title=1234"><script>document.title=1234</script>'
+
+
+def test_markup_in_events_names_and_queries_is_shown_and_not_executed(served: kit.Served, page: Any) -> None:
+    query = f"SELECT concat('{ATTACK}', status) AS v, COUNT(*) AS `{ATTACK}` FROM clicks GROUP BY 1 WINDOWING 1 SECONDS"
+    created = httpx.post(f"{served.url}/sql", json={"sql": f"CREATE JOB hostile AS {query}"}, timeout=60)
+    assert created.status_code == 200, created.text
+    # what is refused is in the lines of the log
+    httpx.post(f"{served.url}/sql", json={"sql": f"DROP JOB `{ATTACK}`"}, timeout=60)
+    httpx.get(f"{served.url}/jobs/{quote(ATTACK, safe='')}", headers={"user-agent": ATTACK}, timeout=60)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    try:
+        for name in ("jobs/hostile", "", "logs", "elasticity", "recovery"):
+            page.goto(f"{served.url}/ui/{name}")
+            wait_for_text(page, ".pen-head", "epoch \\d")
+            if name == "jobs/hostile":
+                wait_for_text(page, ".at-answer", "<img src=x")
+            page.wait_for_load_state("networkidle")
+            assert page.locator("img[src=x]").count() == 0, name
+            assert "1234" not in page.title(), name
+        assert not dialogs
+    finally:
+        httpx.post(f"{served.url}/sql", json={"sql": "DROP JOB hostile"}, timeout=60)

@@ -171,3 +171,17 @@ def test_an_agent_keeps_its_lines_until_its_stream_is_declared(processes: Proces
     processes.gateway("--stream", "logs")
     until(lambda: (processes.log / "logs").exists() and processes.lines() == [b"a"], 60, "the line")
     assert agent.stop() == 0
+
+
+@pytest.mark.parametrize("position", ["9" * 5_000, "-1", "+1", "1_0", "²", "1e3", "", "99999999999999999999"])
+def test_a_position_is_a_count_of_bytes(shared: Processes, position: str) -> None:
+    head = "POST /streams/web/events HTTP/1.1\r\nHost: 127.0.0.1\r\nPenstock-Producer: p"
+    sent = f"{head}\r\nPenstock-Position: {position}\r\nContent-Length: 2\r\n\r\nx\n".encode("latin-1")
+    assert converse(shared, sent).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("depth", [300, 480, 490, 900, 990, 100_000])
+def test_json_in_one_another_is_lines_or_refused(shared: Processes, depth: int) -> None:
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    status, reply = request(shared, "POST", "/streams/web/events", body, Content_Type="application/json")
+    assert status == 200 or (status, reply["error"]) == (422, "NOT_JSON")

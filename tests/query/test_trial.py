@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -63,6 +64,24 @@ def test_a_function_that_ends_its_process_ends_the_trial_alone(process: TrialPro
         process.call(os._exit, 3)
     assert not ended.value.timed_out
     assert process.call(lambda: 1) == 1
+
+
+def test_a_child_that_dies_again_and_again_leaves_nothing_behind(process: TrialProcess) -> None:
+    process.call(int)
+    open_before, threads_before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    dead = set()
+    for number in range(10):
+        assert process.pid is not None
+        dead.add(process.pid)
+        if number % 2:  # while nothing is under way
+            os.kill(process.pid, signal.SIGKILL)
+        else:
+            with pytest.raises(TrialEnded):
+                process.call(os._exit, 3)
+        assert process.call(lambda: 1) == 1
+    assert len(dead) == 10
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in dead)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (open_before, threads_before)
 
 
 def test_what_cannot_be_pickled_is_not_sent(process: TrialProcess) -> None:

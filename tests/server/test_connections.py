@@ -271,3 +271,34 @@ def test_a_network_of_ipv6_is_one_address() -> None:
     assert limited_address("2001:db8::1") == limited_address("2001:db8::ffff:2") == "2001:db8::/64"
     assert limited_address("::ffff:10.0.0.1") == "10.0.0.1"
     assert limited_address("fe80::1%eth0") == "fe80::/64"
+
+
+def test_responses_that_nobody_reads_hold_little_memory(state: Path) -> None:
+    limits = Limits(response_bytes=4 << 20)
+    with kit.site(state, kit.ALL, events=20_000, limits=limits) as site, contextlib.ExitStack() as stack:
+        path = "/jobs/seen/results?limit=1000"
+        whole = httpx.get(f"{site.url}{path}", timeout=60).content
+        assert len(whole) > 1 << 20
+        bodies = site.running.service.gate.bodies
+        for _ in range(12):
+            line = stack.enter_context(connect(port_of(site)))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            # the kernel takes megabytes of the first ones
+            line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 20)
+        kit.until(lambda: ended(site).get("unread", 0) >= 8, 120)
+        kit.until(lambda: bodies._bytes <= limits.response_bytes, 120)
+        assert httpx.get(f"{site.url}{path}", timeout=60).content == whole
+
+
+def test_a_latest_result_is_held_once_however_many_read_it(state: Path) -> None:
+    with kit.site(state, kit.ALL, events=20_000) as site, contextlib.ExitStack() as stack:
+        whole = httpx.get(f"{site.url}/jobs/seen/answer", timeout=60).content
+        assert len(whole) > 1 << 20
+        bodies = site.running.service.gate.bodies
+        for _ in range(20):
+            line = stack.enter_context(connect(port_of(site)))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            line.sendall(b"GET /jobs/seen/answer HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+        kit.until(lambda: bodies._senders.total() == 20, 60)
+        assert bodies._bytes == len(whole)
+        assert httpx.get(f"{site.url}/jobs/seen/answer", timeout=60).content == whole

@@ -56,6 +56,16 @@ def test_a_request_of_a_coordinator_is_accepted_once() -> None:
     assert len(there._seen) == 1, "old nonces are forgotten"
 
 
+def test_a_request_is_not_accepted_again_after_a_restart() -> None:
+    clock = Clock()
+    there, headers = PeerRequests(KEY, "there", clock), _signed(clock)
+    there.verify_request("POST", b"/sql?check=true", headers.items())
+    clock.at += 1
+    restarted = PeerRequests(KEY, "there", clock)
+    assert "before this coordinator started" in _refusal(restarted, headers)
+    restarted.verify_request("POST", b"/sql?check=true", _signed(clock).items())
+
+
 def test_nothing_of_a_request_can_be_changed() -> None:
     clock = Clock()
     there = PeerRequests(KEY, "there", clock)

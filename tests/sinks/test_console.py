@@ -48,7 +48,7 @@ def test_a_terminal_without_cursor_movement_gets_plain_lines(monkeypatch: pytest
     ]
 
 
-def _shown(term: str | None, monkeypatch: pytest.MonkeyPatch) -> str:
+def _shown(term: str | None, monkeypatch: pytest.MonkeyPatch, rows: pl.DataFrame = ROWS) -> str:
     """What a terminal of this kind receives of three epochs."""
     for name in ("TERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
@@ -57,10 +57,10 @@ def _shown(term: str | None, monkeypatch: pytest.MonkeyPatch) -> str:
     ours, theirs = pty.openpty()
     with open(theirs, "w", encoding="utf-8") as terminal:
         sink = console(terminal, most_rows=1)
-        sink.open("clicks", dict(ROWS.schema))
-        sink.write(0, ROWS)
-        sink.write(1, ROWS.clear())
-        sink.write(2, ROWS.tail(1))
+        sink.open("clicks", dict(rows.schema))
+        sink.write(0, rows)
+        sink.write(1, rows.clear())
+        sink.write(2, rows.tail(1))
         sink.close()
     shown = b""
     with contextlib.suppress(
@@ -80,3 +80,16 @@ def test_a_reader_that_left_is_said() -> None:
     with pytest.raises(ExternalError) as caught:
         sink.write(0, ROWS)
     assert caught.value.condition == "SINK_UNWRITABLE"
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+@pytest.mark.parametrize("text", ["\x1b]0;x\x07", "a \x9b2J", "\u202ea", "[/x]", "\\[/x]", "[bold]x[/bold]"])
+def test_what_is_in_an_event_is_shown_and_not_executed(
+    text: str, term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pl.DataFrame({"page": [text], text: [[text]]})
+    shown = _shown(term, monkeypatch, rows)
+    for sign in ("\x1b]", "\x07", "\x9b", "\u202e"):
+        assert sign not in shown
+    if "x]" in text and term == "xterm":
+        assert text in shown

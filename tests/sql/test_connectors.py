@@ -156,3 +156,34 @@ def test_an_invalid_sink_is_refused_with_its_position(text: str, condition: str,
     assert (caught.value.condition, caught.value.where) == (condition, "line 1, column 38")
     if hint is not None:
         assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        (f"FROM files('x') FORMAT json(a {'ARRAY<' * 500}INT{'>' * 500})", "QUERY_TOO_DEEP"),
+        (f"FROM files('x') FORMAT json(a {'STRUCT<b: ' * 200}INT{'>' * 200})", "QUERY_TOO_DEEP"),
+        ("FROM generated(start_time => 5) FORMAT combined_log EVENT TIME time", "BAD_ARGUMENT"),
+        ("FROM generated(start_time => 'soon') FORMAT combined_log EVENT TIME time", "BAD_ARGUMENT"),
+        ("FROM generated(start_time => '9999-12-31') FORMAT combined_log EVENT TIME time", "BAD_ARGUMENT"),
+        ("FROM generated(start_time => '0001-01-01T00:00+14:00') FORMAT combined_log", "BAD_ARGUMENT"),
+        ("FROM generated(live => 'no') FORMAT combined_log EVENT TIME time", "BAD_ARGUMENT"),
+        ("FROM files('x', finished => 1) FORMAT combined_log EVENT TIME time", "BAD_ARGUMENT"),
+    ],
+)
+def test_a_stream_that_could_not_be_read_is_refused(text: str, condition: str) -> None:
+    with pytest.raises(UserError) as caught:
+        stream_of(f"CREATE STREAM s {text}")
+    assert caught.value.condition == condition
+
+
+def test_types_may_be_in_one_another() -> None:
+    dtype = f"{'ARRAY<' * 20}STRUCT<a: INT, b: ARRAY<INT>>{'>' * 20}"
+    assert stream_of(f"CREATE STREAM s FROM files('x') FORMAT json(a {dtype})").columns[0] == "a"
+
+
+def test_generated_events_start_when_it_is_declared() -> None:
+    for time in ("2026-03-01T12:00:00", "2026-03-01T13:00:00+01:00"):
+        log = f"generated(start_time => '{time}')"
+        stream = stream_of(f"CREATE STREAM s FROM {log} FORMAT combined_log EVENT TIME time")
+        assert stream.node.stream.log._origin_micros == 1_772_366_400_000_000

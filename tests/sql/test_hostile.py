@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 
 import pytest
 
+from penstock.epoch.job_memory import own_bytes
 from penstock.errors import UserError
+from penstock.query.purity import expressions_of_sql
+from penstock.query.trial import TrialProcess, trials_in
 from penstock.sql.expressions import MOST_NESTED_BRANCHES
-from tests.sql.harness import refusal, run
+from penstock.sql.parse import parse
+from penstock.sql.select import MOST_COLUMNS, plan_select
+from tests.sql.harness import Names, events, refusal, run, select
 
 ROW = {"ts": 1_772_366_400, "product": "/a", "clicks_count": 1}
 
@@ -126,3 +133,119 @@ def test_five_thousand_branches_are_one_flat_expression() -> None:
 def test_many_times_in_a_list_are_found() -> None:
     times = ", ".join(f"'2026-03-01T12:00:{second:02}Z'" for second in range(60))
     assert run(f"SELECT product FROM clicks WHERE ts IN ({times}, NULL)", [ROW]) == [{"product": "/a"}]
+
+
+#: so many characters over HTTP, at most
+LENGTH = 190_000
+FRAGMENTS = [
+    *(
+        "'",
+        "\\'",
+        "'\\'",
+        '"',
+        '"\\"',
+        "`",
+        "`'",
+        "/*",
+        "*/",
+        "/* */",
+        "--",
+        "--\n",
+        "''",
+        "'a",
+        "`a",
+        "\\",
+        "$",
+        "{",
+    ),
+    *(
+        "[",
+        "(",
+        ")(",
+        ",",
+        "; ",
+        "x'",
+        "1.",
+        "..",
+        "::",
+        "x::",
+        "x.",
+        "a->",
+        "=>",
+        "||",
+        "- ",
+        "NOT ",
+        "CASE WHEN ",
+        "IN (",
+    ),
+    *(
+        "SELECT ",
+        "WITH a AS (",
+        "CAST(",
+        "INTERVAL ",
+        "STRUCT<",
+        "ARRAY<",
+        "JOIN a ",
+        "UNION ",
+        "\n",
+        "\x00",
+        "é",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", "SELECT a FROM b WHERE "])
+@pytest.mark.parametrize("fragment", FRAGMENTS)
+def test_no_text_takes_long_to_parse_whatever_it_repeats(fragment: str, before: str) -> None:
+    text = (before + fragment * (LENGTH // len(fragment)))[:LENGTH]
+    started = time.process_time()
+    with suppress(UserError):
+        parse(text)
+    # some tenths of a second; what takes the square of the length took a minute
+    assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT '" + "\\'" * 20_000, 'SELECT "' + '\\"' * 20_000, "SELECT " + "/*" * 20_000]
+)
+def test_what_is_never_closed_is_refused_at_once(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises(UserError, match="BAD_SQL"):
+        parse(f"{text} FROM clicks")
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT `" + "x" * 100_000 + "` FROM clicks",
+        "SELECT product RLIKE '" + "(" * 50_000 + "' AS v FROM clicks",
+        "SELECT regexp_like(product, '" + "(" * 50_000 + "') AS v FROM clicks",
+        "SELECT date_format(ts, '" + "y" * 50_000 + "') AS v FROM clicks",
+        "SELECT CAST(ts AS " + "X" * 50_000 + ") AS v FROM clicks",
+        "SELECT " + "x" * 50_000 + "(ts) AS v FROM clicks",
+    ],
+)
+def test_an_error_repeats_little_of_a_long_text(text: str) -> None:
+    assert len(refusal(text).text()) < 4_000
+
+
+def test_a_select_list_has_bounds() -> None:
+    columns = ", ".join(f"SUM(small + {n}) AS c{n}" for n in range(MOST_COLUMNS + 1))
+    error = refusal(f"SELECT {columns} FROM clicks WINDOWING 5 SECONDS")
+    assert error.condition == "QUERY_TOO_LONG"
+    assert "2,001 columns, and the limit is 2,000" in error.primary
+
+
+@pytest.mark.process
+def test_large_regular_expressions_are_compiled_in_the_child_process_alone() -> None:
+    with closing(TrialProcess()) as process, trials_in(process), expressions_of_sql(alone=True):
+        before = own_bytes()
+        for n in range(100):
+            likes = (
+                f"product RLIKE '\\\\w{{{50 + n}}}' AS v, regexp_like(product, '\\\\p{{L}}{{{50 + n}}}') AS w"
+            )
+            plan_select(select(f"SELECT {likes} FROM clicks"), Names({"clicks": events("clicks", [])}))
+        assert process.pid is not None
+    assert own_bytes() - before < 100_000_000

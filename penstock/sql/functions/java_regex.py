@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from penstock.query.purity import matches_empty, try_pattern
 from penstock.sql.functions.contract import Arguments
 
 _DOT = r"[^\n\r\x{85}\x{2028}\x{2029}]"
@@ -74,7 +75,7 @@ def translate_regex(args: Arguments, at: int) -> str:
         _step(translation)
     pattern = "".join(translation.out)
     try:
-        pl.select(pl.lit("").str.contains(pattern))
+        try_pattern(matches_empty, pattern)
     except pl.exceptions.PolarsError as failure:
         raise args.error(at, "a regular expression", hint=str(failure).strip().splitlines()[-1]) from None
     return pattern
@@ -82,14 +83,18 @@ def translate_regex(args: Arguments, at: int) -> str:
 
 def groups(pattern: str) -> list[str]:
     """The groups of a translated pattern, by name or number."""
+    return try_pattern(_find_groups, pattern)
+
+
+def _find_groups(pattern: str) -> list[str]:
     frame = pl.LazyFrame(schema={"text": pl.String}).select(pl.col("text").str.extract_groups(pattern))
     struct = frame.collect_schema()["text"]
     return [field.name for field in struct.fields] if isinstance(struct, pl.Struct) else []
 
 
-def matches_empty(pattern: str) -> bool:
-    """Whether a pattern matches the empty text."""
-    return bool(pl.select(pl.lit("").str.contains(pattern)).item())
+def can_be_empty(pattern: str) -> bool:
+    """Whether a translated pattern matches the empty text."""
+    return try_pattern(matches_empty, pattern)
 
 
 def _step(translation: _Translation) -> None:

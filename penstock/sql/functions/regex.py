@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from penstock.sql.functions.contract import Arguments, Family
-from penstock.sql.functions.java_regex import groups, matches_empty, replacement, translate_regex
+from penstock.sql.functions.java_regex import can_be_empty, groups, replacement, translate_regex
 
 REGEX = Family("Regular expressions")
 
@@ -104,7 +104,7 @@ def _regexp_replace(args: Arguments) -> pl.Expr:
 def _split(args: Arguments) -> pl.Expr:
     text, pattern = args.text(0), translate_regex(args, 1)
     most = args.literal_integer(2) if len(args) > 2 else -1
-    if pattern and matches_empty(pattern):
+    if pattern and can_be_empty(pattern):
         raise args.error(1, "a regular expression that matches at least one character")
     parts = text.str.split(pattern, literal=False)
     if not pattern:
