@@ -56,9 +56,9 @@ def test_a_new_file_with_the_lines_of_one_that_was_read_and_removed_is_read(
     assert sorted(reader.lines.elements()) == sorted(2 * text.splitlines())
 
 
-@pytest.mark.parametrize("is_written_again", [False, True])
-def test_a_file_that_was_away_is_new_if_its_inode_was_used_again(
-    tmp_path: Path, is_written_again: bool
+@pytest.mark.parametrize("is_touched", [False, True])
+def test_a_file_that_was_away_is_the_same_under_any_name_and_time_of_change(
+    tmp_path: Path, is_touched: bool
 ) -> None:
     reader, text = FileReader(tmp_path / "*.csv"), HEADER + lines("inv", 0, 100)
     path, elsewhere = tmp_path / "inv-01.csv", tmp_path / "elsewhere"
@@ -67,11 +67,39 @@ def test_a_file_that_was_away_is_new_if_its_inode_was_used_again(
     reader.settle()
     path.rename(elsewhere / "file")
     reader.settle()
-    if is_written_again:
+    if is_touched:
         os.utime(elsewhere / "file", (0, 0))
     (elsewhere / "file").rename(tmp_path / "inv-02.csv")
     reader.settle()
-    assert sorted(reader.lines.elements()) == sorted((1 + is_written_again) * text.splitlines())
+    assert sorted(reader.lines.elements()) == sorted(text.splitlines())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_that_was_away_is_new_if_its_inode_was_used_again(tmp_path: Path, restarted: bool) -> None:
+    reader, text = FileReader(tmp_path / "*.csv"), HEADER + lines("inv", 0, 100)
+    path = tmp_path / "inv-01.csv"
+    path.write_bytes(text)
+    inode = path.stat().st_ino
+    reader.settle()
+    path.unlink()
+    reader.settle()
+    if restarted:
+        reader.restart()
+    create_with_inode(tmp_path / "inv-02.csv", text, inode)
+    reader.settle()
+    assert sorted(reader.lines.elements()) == sorted(2 * text.splitlines())
+
+
+def create_with_inode(path: Path, text: bytes, inode: int) -> None:
+    """Create a file that has the inode of a removed one, if the file system gives it again."""
+    others = []
+    for number in range(50):
+        path.write_bytes(text)
+        if path.stat().st_ino == inode:
+            break
+        others.append(path.rename(path.with_name(f"other-{number}")))
+    for other in others:
+        other.unlink()
 
 
 def test_a_file_with_another_name_that_continues_one_is_a_warning(
