@@ -19,7 +19,7 @@ _SIZE, _BIRTH_AT = 256, 0x50
 def _find_statx() -> Callable[..., int] | None:
     """The function of the C library; None where there is none."""
     try:
-        return ctypes.CDLL(None).statx  # type: ignore[no-any-return]
+        return ctypes.CDLL(None).statx
     except (AttributeError, OSError, TypeError):
         return None
 

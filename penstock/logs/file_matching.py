@@ -2,7 +2,7 @@
 
 Receives files that were inspected and what is known of the partitions that no file has now; decides by content, and by
 names only where there is little content. A file with the inode and the first line of a partition that has no identity
-(offsets of 0.1) continues it if a line ends at the offset; so does its copy, if the file with the inode has been emptied.
+(offsets of 0.1) continues it if a line ends at the offset; so does its copy, if the file with the inode was emptied.
 
 Guarantees: a partition is continued by one file at most, and by one that has all that was read of it.
 """

@@ -424,14 +424,15 @@ class FilePartitions:
 
     def _is_copy_of_read(self, text: TextFile, key: Key, away: Away, waiting: set[str]) -> bool:
         """Whether a file is left out, or waits, as a copy of what was read of a file that is gone or empty now."""
-        original = self._copies.original_of(key)
+        original = self._copies.original_of(key) or ""
         former = find_read_original(text, away)
-        if original in away.offsets and away.offsets[original] >= text.latest:
+        if away.offsets.get(original, 0) >= text.latest:
             path, length = self.homes.get(original, original), away.offsets[original]
         elif former is not None and former.is_copy:
             path, length = former.identity.path, former.identity.length
         else:
-            is_unsure = former is not None and not self._copies.is_settled(key)
+            is_known = self._forgotten.has(Identity.of_seen(text))
+            is_unsure = former is not None and not is_known and not self._copies.is_settled(key)
             waiting.update([text.path] if is_unsure else [])
             return is_unsure
         self._copies.leave_out(key)

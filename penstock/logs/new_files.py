@@ -1,4 +1,4 @@
-"""Decides what a file is that continues no partition: a log of its own, a copy of what was read, or a file that was cut.
+"""Decides what a file is that continues no partition: a log of its own, a copy of what was read, or one that was cut.
 
 Receives a file that was inspected, and the partitions whose files are away. A file that is longer than what was read of
 a partition, or as long, is compared byte by byte elsewhere (`file_matching`); one that is shorter can only be compared

@@ -1,4 +1,4 @@
-"""Reads a log of files with a real engine: what `FileReader` does by hand, with admission, records, tasks and a sink."""
+"""Reads a log of files with a real engine: what `FileReader` does by hand, with admission, records and a sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever happens to a directory of logs between, during and after epochs, every line is read once.
+"""Whatever happens to a directory of logs between, during and after epochs, every line is read once, or an error names
+the file.
 
 The oracle is the multiset of lines ever written. All files start with the same line, which is not counted: where no
 more than it was read of a file, another that starts with it cannot be distinguished from its continuation.
@@ -18,6 +19,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.errors import ExternalError
+from penstock.logs.new_files import LEAST_COMMON_BYTES
 from tests.disk import DISK
 from tests.logs.file_reader import FileReader
 
@@ -36,6 +39,8 @@ class Directory(RuleBasedStateMachine):
         self.units = units
         self.written: Counter[bytes] = Counter()
         self.number = self.rotations = 0
+        #: the inodes of the files of which a copy was made that they may have outgrown
+        self.copied: set[int] = set()
 
     def teardown(self) -> None:
         if hasattr(self, "directory"):
@@ -90,6 +95,89 @@ class Directory(RuleBasedStateMachine):
             os.truncate(path, 0)
             if keeps_writing:
                 self.append(name, 30)
+
+    @rule(name=st.sampled_from(NAMES), is_related=st.booleans())
+    def copy_first(self, name: str, is_related: bool) -> None:
+        """The first step of copytruncate, long before the second."""
+        path = self.directory / name
+        if path.exists() and path.stat().st_size:
+            self.see_all()
+            copy = self.rotated_name(name if is_related else "keep.log")
+            copy.write_bytes(path.read_bytes())
+            self.copied.add(path.stat().st_ino)
+            if (
+                not is_related
+            ):  # under such a name it must be seen beside its original, or have all that was read
+                self.reader.settle()
+
+    @rule(name=st.sampled_from(NAMES), keeps_writing=st.booleans())
+    def truncate_after_all(self, name: str, keeps_writing: bool) -> None:
+        """The second step, after lines that are in no copy were written and read."""
+        path = self.directory / name
+        if path.exists() and path.stat().st_ino in self.copied:
+            self.copied.discard(path.stat().st_ino)
+            self.reader.settle()
+            os.truncate(path, 0)
+            if keeps_writing:
+                self.append(name, 30)
+
+    @rule(name=st.sampled_from(NAMES), keeps_writing=st.booleans())
+    def copy_to_an_unrelated_name_and_empty(self, name: str, keeps_writing: bool) -> None:
+        path = self.directory / name
+        if path.exists() and path.stat().st_size:
+            self.reader.settle()
+            self.rotated_name("keep.log").write_bytes(path.read_bytes())
+            os.truncate(path, 0)
+            if keeps_writing:
+                self.append(name, 30)
+
+    @rule(name=st.sampled_from(NAMES))
+    def cut(self, name: str) -> None:
+        """Truncate a file to a part of what was read: an error names it, and its user removes it."""
+        path = self.directory / name
+        if path.exists() and path.stat().st_size > LEAST_COMMON_BYTES + 500:
+            self.reader.settle()
+            os.truncate(path, LEAST_COMMON_BYTES + 400)
+            with pytest.raises(ExternalError) as cut:
+                self.reader.settle()
+            assert cut.value.condition == "LOG_TRUNCATED"
+            assert str(path) in str(cut.value)
+            path.unlink()
+            self.reader.restart()
+
+    @rule(data=st.data(), part=st.floats(0.2, 0.95))
+    def compress_and_damage(self, data: st.DataObject, part: float) -> None:
+        rotated = sorted(p for p in self.directory.glob("*.log.*") if p.suffix != ".gz")
+        if rotated:
+            self.reader.settle()
+            path = data.draw(st.sampled_from(rotated))
+            packed = gzip.compress(path.read_bytes())
+            path.with_name(path.name + ".gz").write_bytes(packed[: int(len(packed) * part)])
+            path.unlink()
+
+    @rule(data=st.data(), part=st.floats(0.1, 0.9))
+    def unpack_slowly(self, data: st.DataObject, part: float) -> None:
+        packed = sorted(self.directory.glob("*.log.*.gz"))
+        if packed:
+            self.reader.settle()
+            path = data.draw(st.sampled_from(packed))
+            try:
+                text = gzip.decompress(path.read_bytes())
+            except EOFError:
+                return
+            unpacked = path.with_suffix("")
+            unpacked.write_bytes(text[: int(len(text) * part)])
+            self.reader.step(self.units)
+            unpacked.write_bytes(text)
+            path.unlink()
+
+    @rule(data=st.data(), is_hard=st.booleans())
+    def link(self, data: st.DataObject, is_hard: bool) -> None:
+        files = sorted(p for p in self.directory.glob("*.log*") if p.suffix != ".gz" and not p.is_symlink())
+        if files:
+            path, link = data.draw(st.sampled_from(files)), self.directory / "current.log"
+            link.unlink(missing_ok=True)
+            (os.link if is_hard else os.symlink)(path, link)
 
     @rule(name=st.sampled_from(NAMES))
     def replace_by_a_longer_copy(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,85 @@ def test_a_copy_that_is_shorter_than_what_was_read_of_its_original_is_not_read(
     assert_read_once(reader, old, between, new)
     reader.restart()
     assert_read_once(reader, old, between, new)
+
+
+def rotate(directory: Path, style: str, number: int) -> None:
+    """What logrotate does once, in one of its styles; `number` counts the rotations."""
+    path, first = directory / "a.log", directory / "a.log.1"
+    if style == "dateext":
+        path.rename(directory / f"a.log-202601{number + 10}")
+        if number:
+            compress(directory / f"a.log-202601{number + 9}")
+        return
+    for old in range(number, 0, -1):
+        for suffix in ("", ".gz"):
+            if (directory / f"a.log.{old}{suffix}").exists():
+                (directory / f"a.log.{old}{suffix}").rename(directory / f"a.log.{old + 1}{suffix}")
+    if style == "copytruncate":
+        shutil.copyfile(path, first)
+        os.truncate(path, 0)
+    else:
+        path.rename(first)
+    if style == "delaycompress":
+        compress(directory / "a.log.2")
+    elif style != "create":
+        compress(first)
+    if style == "maxage" and number:
+        (directory / f"a.log.{number + 1}.gz").unlink(missing_ok=True)
+
+
+def compress(path: Path) -> None:
+    if path.exists():
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+@pytest.mark.parametrize("pattern", ["*", "a.log"])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    "style", ["create", "copytruncate", "delaycompress", "compress", "dateext", "maxage", "reopened late"]
+)
+def test_each_style_of_logrotate_gives_every_line_once(
+    logs: Path, style: str, restarts: bool, pattern: str
+) -> None:
+    reader = EngineReader(logs / pattern, logs.parent / "state")
+    texts = []
+    for number in range(5):
+        path = logs / "a.log"
+        texts += [json_lines(f"n{number}", 0, 30), json_lines(f"n{number}", 30, 50)]
+        append(path, texts[-2])
+        reader.settle()
+        if restarts:
+            reader.restart()
+        append(path, texts[-1])
+        if style == "maxage":
+            reader.settle()
+        if style == "reopened late":  # mv, and lines still come before the writer gets its HUP
+            rotate(logs, "create", number)
+            texts.append(json_lines(f"late{number}", 0, 3))
+            append(logs / "a.log.1", texts[-1])
+        else:
+            rotate(logs, style, number)
+    assert_read_once(reader, *texts)
+    reader.close()
+
+
+def test_rotatelogs_and_a_link_to_the_current_file_give_every_line_once(
+    logs: Path, reader: EngineReader
+) -> None:
+    texts, link = [], logs / "current"
+    for number in range(4):
+        path = logs / f"access.{number * 3600}"
+        texts.append(json_lines(f"n{number}", 0, 30))
+        path.write_bytes(texts[-1])
+        link.unlink(missing_ok=True)
+        (os.symlink if number % 2 else os.link)(path, link)
+        reader.step()
+        texts.append(json_lines(f"n{number}", 30, 50))
+        append(link, texts[-1])
+        if number == 2:
+            reader.restart()
+    assert_read_once(reader, *texts)
 
 
 @pytest.mark.parametrize("cut", [0.95, 0.3])
