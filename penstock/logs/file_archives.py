@@ -21,6 +21,7 @@ from penstock.logs import archive as gz
 from penstock.logs.file_copies import KNOWN_FILES, Copies
 from penstock.logs.file_identity import Identity
 from penstock.logs.file_matching import Away, assign_archive, is_copy_of_archive, is_copy_of_text, new_id
+from penstock.logs.new_partitions import NewPartitions
 from penstock.logs.textfile import open_file, stat_beside
 
 #: a path and its status
@@ -43,12 +44,8 @@ class Location:
 class ArchivePartitions:
     """The archives of some globs, by what their files are."""
 
-    def __init__(
-        self, copies: Copies, finished: bool, recall: Callable[[str, Identity], object] = lambda id, one: None
-    ) -> None:
-        self._copies, self.finished = copies, finished
-        #: called with each new partition: it may be a file that was read and forgotten
-        self._recall = recall
+    def __init__(self, copies: Copies, new: NewPartitions, finished: bool) -> None:
+        self._copies, self._new, self.finished = copies, new, finished
         self._archives: dict[tuple[int, ...], gz.Archive] = {}
         self._archive_ids: dict[tuple[int, ...], str] = {}
 
@@ -91,7 +88,7 @@ class ArchivePartitions:
             self._archive_ids[key] = id
             held.add(id)
             latest = max(archive.latest, offsets.get(id, 0)) if archive.damage else archive.latest
-            start = min(archive.start, latest)
+            start = self._new.starts.get(id, min(archive.start, latest))
             locations[id] = Location(id, path, latest, finished=True, archive=True, start=start)
         self._drop_archives_beyond({key for _, key, _ in settled})
         return waiting
@@ -119,7 +116,8 @@ class ArchivePartitions:
                 away.doubts.report_copy(path, one.path)
                 return None
         new = new_id(archive.own_id, {*away.ids, *locations, *self._archive_ids.values()})
-        self._recall(new, Identity.of_archive(path, archive))
+        if not self.finished:
+            self._new.recall(new, Identity.of_archive(path, archive))
         return new
 
     def _inspect_archive(

@@ -38,6 +38,8 @@ class Away:
     #: the partitions whose files were there when the directory was listed before
     recent: Collection[str] = ()
     doubts: Doubts = field(default_factory=Doubts)
+    #: the last path of each partition
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def ids(self) -> set[str]:

@@ -21,25 +21,17 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import time
 from collections.abc import Iterable, Mapping
 
 from penstock.errors import ExternalError
 from penstock.logs.file_archives import ArchivePartitions, Found, Location, archives_beside, key_of
-from penstock.logs.file_copies import KNOWN_FILES, Copies, Key
+from penstock.logs.file_copies import KNOWN_FILES, Copies
 from penstock.logs.file_doubts import Doubts
 from penstock.logs.file_identity import Identity
-from penstock.logs.file_matching import Away, assign_texts, find_original, new_id
+from penstock.logs.file_matching import Away, assign_texts
 from penstock.logs.forgotten_files import KEY, ForgottenFiles
-from penstock.logs.new_files import (
-    LEAST_COMMON_BYTES,
-    Former,
-    OnRewrite,
-    cut_error,
-    find_cut,
-    find_read_original,
-    find_repeated,
-)
+from penstock.logs.new_files import OnRewrite
+from penstock.logs.new_partitions import NewPartitions
 from penstock.logs.textfile import (
     Inode,
     TextFile,
@@ -80,7 +72,8 @@ class FilePartitions:
         self._gone: dict[str, TextFile] = {}
         self.doubts = Doubts()
         self._copies = Copies(self.gz_settle_seconds)
-        self._archives = ArchivePartitions(self._copies, self.finished, self._recall)
+        self._new = NewPartitions(self._copies, self.doubts, self.gz_settle_seconds, self.on_rewrite)
+        self._archives = ArchivePartitions(self._copies, self._new, self.finished)
         self._locations: dict[str, Location] = {}
         self._inodes: dict[str, Inode] = {}
         self._missing: dict[str, Location] = {}
@@ -91,12 +84,6 @@ class FilePartitions:
         #: what was read of each partition, those that are forgotten first
         self.identities: dict[str, Identity] = {}
         self._recognised: Mapping[str, str] = {}
-        self._forgotten = ForgottenFiles()
-        #: of files that wait as copies of others: a start must know them if the others are truncated
-        self._waiting_copies: list[Identity] = []
-        #: where partitions start that are not read from their first line, and since when files are seen to be cut
-        self._starts: dict[str, int] = {}
-        self._cut_since: dict[Inode, float] = {}
         #: paths of files that wait until it is clear whether they are copies or still written
         self.waiting: frozenset[str] = frozenset()
 
@@ -131,7 +118,7 @@ class FilePartitions:
         """Use the identities that were kept with the offsets."""
         if identities is not self._recognised:
             self.identities = {id: Identity.from_text(text) for id, text in identities.items() if id != KEY}
-            self._forgotten = ForgottenFiles(identities.get(KEY, ""))
+            self._new.forgotten = ForgottenFiles(identities.get(KEY, ""))
             self._recognised = identities
 
     def identify(self, offsets: Mapping[str, int]) -> Mapping[str, str]:
@@ -140,11 +127,11 @@ class FilePartitions:
         for id in deleted:
             self._gone.pop(id, None)
             self.homes.pop(id, None)
-            self._starts.pop(id, None)
+            self._new.starts.pop(id, None)
         self._searched_ids -= deleted
         self._forgettable = set()
         forgotten = [id for id in self.identities if id not in offsets]
-        self._forgotten.add(self.identities[id] for id in forgotten[:-REMEMBERED])
+        self._new.forgotten.add(self.identities[id] for id in forgotten[:-REMEMBERED])
         identities = {id: self.identities[id] for id in forgotten[-REMEMBERED:]}
         for id, offset in offsets.items():
             identity, location = self.identities.get(id), self._locations.get(id)
@@ -153,12 +140,9 @@ class FilePartitions:
                 identity = self._identify(location, offset) or identity
             if identity is not None:
                 identities[id] = identity
-        fingerprints = self._forgotten.to_text(self._waiting_copies)
-        is_same = (
-            self._recognised.get(KEY, "") == fingerprints
-            and self.identities.keys() <= self._recognised.keys()
-        )
-        if not is_same or identities != self.identities or list(identities) != list(self.identities):
+        fingerprints = self._new.forgotten.to_text(self._new.waiting_copies)
+        is_known = self._recognised.get(KEY, "") == fingerprints
+        if not is_known or identities != self.identities or list(identities) != list(self.identities):
             self.identities = identities
             texts = {id: identity.to_text() for id, identity in identities.items()}
             self._recognised = {KEY: fingerprints, **texts} if fingerprints else texts
@@ -219,8 +203,8 @@ class FilePartitions:
                 self._leave_out(text, seen)
         new = [text for text in new if text.inode in seen]
         self._find_renamed(seen, offsets)
-        is_sole = not (self.finished or may_be_behind)
-        waiting, cuts = self._add_new_texts(new, seen, offsets, can_be_copies=is_sole)
+        can_be_copies = not (self.finished or may_be_behind)
+        waiting, cuts = self._new.add(new, self._away(offsets, seen), can_be_copies=can_be_copies)
         locations = {t.id: self._locate(t) for t in seen.values() if t.id}
 
         def away(held: Iterable[str]) -> Away:
@@ -234,7 +218,9 @@ class FilePartitions:
             found = archives_beside(lost)
             waiting |= self._archives.add(found, locations, offsets, away, only_adopted=True)
         self.waiting = frozenset(waiting)
-        waiting |= self._add_cut_texts(cuts, locations, offsets)
+        added, waiting_cuts = self._new.add_cut(cuts, away(locations), self._may_be_waiting)
+        locations.update((str(text.id), self._locate(text)) for text in added)
+        waiting |= waiting_cuts
         self._locations = locations
         self._inodes = {text.id: inode for inode, text in seen.items() if text.id}
         self._missing = {id: location for id, location in known.items() if id not in locations}
@@ -248,7 +234,7 @@ class FilePartitions:
 
     def _locate(self, text: TextFile) -> Location:
         """Where the partition of a file is now."""
-        start = self._starts.get(str(text.id), text.start)
+        start = self._new.starts.get(str(text.id), text.start)
         return Location(str(text.id), text.path, text.latest, self.finished, start=start)
 
     def _inspect(self, path: str, status: os.stat_result, seen: dict[Inode, TextFile]) -> None:
@@ -348,122 +334,8 @@ class FilePartitions:
             held={*held, *(text.id for text in seen.values())},
             recent=self._locations,
             doubts=self.doubts,
+            homes=self.homes,
         )
-
-    def _add_new_texts(
-        self,
-        new: list[TextFile],
-        seen: dict[Inode, TextFile],
-        offsets: Mapping[str, int],
-        *,
-        can_be_copies: bool,
-    ) -> tuple[set[str], list[tuple[TextFile, Former]]]:
-        """Make partitions of the files that continue none; return the paths of those that wait, and those that were
-        cut."""
-        waiting: set[str] = set()
-        cuts: list[tuple[TextFile, Former]] = []
-        self._waiting_copies = []
-        if not any(text.id is None for text in new):
-            return waiting, cuts
-        away = self._away(offsets, seen)
-        taken = {*away.ids, *(text.id for text in seen.values() if text.id)}
-        for text in sorted((text for text in new if text.id is None), key=lambda text: text.path):
-            key = (*text.inode, text.size, text.mtime_ns)
-            if can_be_copies:
-                if self._copies.has(key):
-                    continue
-                original = find_original(text, seen.values())
-                if original is not None and self._is_copy_of_present(text, key, original, waiting):
-                    continue
-                if original is None and self._is_copy_of_read(text, key, away, waiting):
-                    continue
-                if original is None and (cut := find_cut(text, away)) is not None:
-                    cuts.append((text, cut))
-                    continue
-            self._start_partition(text, taken, away if can_be_copies else None)
-        return waiting, cuts
-
-    def _start_partition(self, text: TextFile, taken: set[str], away: Away | None) -> None:
-        """Make a partition of a file that is a log of its own; it may be one that was read and forgotten."""
-        text.id = new_id(str(text.label), taken)
-        taken.add(text.id)
-        is_known = self._recall(text.id, Identity.of_seen(text))
-        if away is not None and not is_known and (repeated := find_repeated(text, away)) is not None:
-            self.doubts.report_repeated(text.path, repeated.path)
-
-    def _recall(self, id: str, identity: Identity) -> bool:
-        """Continue a file that was read and forgotten where it was left."""
-        if self.finished or not self._forgotten.has(identity):
-            return False
-        self._start_at_end(id, identity)
-        self.doubts.report_recalled(identity.path, identity.length)
-        return True
-
-    def _start_at_end(self, id: str, identity: Identity) -> None:
-        """Read of a file only what is added from now on."""
-        self._starts[id] = identity.length
-        self.identities = {**self.identities, id: identity}
-
-    def _is_copy_of_present(self, text: TextFile, key: Key, original: TextFile, waiting: set[str]) -> bool:
-        """Whether a file with the first lines of one that is there is left out, or waits, as its copy."""
-        own = Identity.of_seen(text)
-        if not self._copies.is_settled(key):
-            waiting.add(text.path)
-            self._copies.wait(key, str(original.id))
-            self._waiting_copies.append(own)
-            return True
-        is_related = Identity.of_seen(original).is_related_to(text.path)
-        if own.length < LEAST_COMMON_BYTES and (own.is_weak or not is_related):
-            if not own.is_weak:
-                self.doubts.report_repeated(text.path, original.path)
-            return False
-        self._copies.leave_out(key)
-        self._forgotten.add([own])
-        self.doubts.report_copy(text.path, original.path)
-        return True
-
-    def _is_copy_of_read(self, text: TextFile, key: Key, away: Away, waiting: set[str]) -> bool:
-        """Whether a file is left out, or waits, as a copy of what was read of a file that is gone or empty now."""
-        original = self._copies.original_of(key) or ""
-        former = find_read_original(text, away)
-        if away.offsets.get(original, 0) >= text.latest:
-            path, length = self.homes.get(original, original), away.offsets[original]
-        elif former is not None and former.is_copy:
-            path, length = former.identity.path, former.identity.length
-        else:
-            is_known = self._forgotten.has(Identity.of_seen(text))
-            is_unsure = former is not None and not is_known and not self._copies.is_settled(key)
-            waiting.update([text.path] if is_unsure else [])
-            return is_unsure
-        self._copies.leave_out(key)
-        self._forgotten.add([Identity.of_seen(text)])
-        self.doubts.report_shorter_copy(text.path, path, length)
-        return True
-
-    def _add_cut_texts(
-        self,
-        cuts: Iterable[tuple[TextFile, Former]],
-        locations: dict[str, Location],
-        offsets: Mapping[str, int],
-    ) -> set[str]:
-        """Decide on the files that have only a part of what was read, unless that is found elsewhere; return the paths
-        of those that wait, because they may still be written or because a file that waits may have the rest."""
-        now, waiting = time.monotonic(), set()
-        self._cut_since = {text.inode: self._cut_since.get(text.inode, now) for text, _ in cuts}
-        for text, former in cuts:
-            is_written = now - self._cut_since[text.inode] < self.gz_settle_seconds
-            if former.id not in locations and (is_written or self._may_be_waiting(former.identity.path)):
-                waiting.add(text.path)
-                continue
-            if former.id not in locations and self.on_rewrite == "error":
-                raise cut_error(text, former)
-            text.id = new_id(str(text.label), {*offsets, *self.identities, *self._gone, *locations})
-            if former.id not in locations:
-                self.doubts.report_rewritten(text.path, former.identity.length, self.on_rewrite)
-                if self.on_rewrite == "skip":
-                    self._start_at_end(text.id, Identity.of_seen(text))
-            locations[text.id] = self._locate(text)
-        return waiting
 
     def _search_beside(
         self,

@@ -98,9 +98,9 @@ class Directory(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), is_related=st.booleans())
     def copy_first(self, name: str, is_related: bool) -> None:
-        """The first step of copytruncate, long before the second."""
+        """The first step of copytruncate, long before the second. A small copy under an unrelated name is a log."""
         path = self.directory / name
-        if path.exists() and path.stat().st_size:
+        if path.exists() and path.stat().st_size > (0 if is_related else LEAST_COMMON_BYTES):
             self.see_all()
             copy = self.rotated_name(name if is_related else "keep.log")
             copy.write_bytes(path.read_bytes())
@@ -173,16 +173,18 @@ class Directory(RuleBasedStateMachine):
 
     @rule(data=st.data(), is_hard=st.booleans())
     def link(self, data: st.DataObject, is_hard: bool) -> None:
-        files = sorted(p for p in self.directory.glob("*.log*") if p.suffix != ".gz" and not p.is_symlink())
+        link = self.directory / "current.log"
+        files = sorted(p for p in self.directory.glob("*.log*") if p.suffix != ".gz" and p != link)
         if files:
-            path, link = data.draw(st.sampled_from(files)), self.directory / "current.log"
+            path = data.draw(st.sampled_from(files))
             link.unlink(missing_ok=True)
             (os.link if is_hard else os.symlink)(path, link)
 
     @rule(name=st.sampled_from(NAMES))
     def replace_by_a_longer_copy(self, name: str) -> None:
+        """A hard link would stay as a file of its own."""
         path = self.directory / name
-        if path.exists() and path.stat().st_size:
+        if path.exists() and path.stat().st_size and path.stat().st_nlink == 1:
             self.see_all()
             temporary = self.directory / f".{name}.tmp"
             temporary.write_bytes(path.read_bytes() + self.make_lines(5))
