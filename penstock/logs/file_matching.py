@@ -20,6 +20,9 @@ from penstock.logs.file_doubts import Doubts
 from penstock.logs.file_identity import Identity, is_beginning
 from penstock.logs.textfile import Inode, TextFile, label_of, line_of, open_file, parse_inode, pread
 
+#: so much in common is no accident: neither a header nor a banner
+LEAST_COMMON_BYTES = 4096
+
 
 @dataclass(frozen=True)
 class Away:
@@ -248,18 +251,23 @@ def assign_archive(path: str, archive: gz.Archive, away: Away) -> str | None:
 
 def _find_of_damaged(path: str, archive: gz.Archive, candidates: Iterable[str], away: Away) -> str | None:
     """The partition of a damaged archive that shows less than was read: the one with which it has the most in common,
-    by what can be compared, if its name is related."""
+    by what can be compared, if its name is related or that is much."""
     if archive.damage is None or away.may_be_behind:
         return None
     own = Identity.of_archive(path, archive)
-    fits = []
+    fits, repeated = [], None
     for id in candidates:
         for identity in away.known(id)[:1]:
             shared = identity.count_shared(own)
             is_short = own.is_weak and own.length <= identity.length
-            if identity.is_related_to(path) and (shared or is_short) and own.length < identity.length:
+            is_related = identity.is_related_to(path) and (shared or is_short)
+            if own.length < identity.length and (is_related or shared >= LEAST_COMMON_BYTES):
                 fits.append((-shared, id, identity))
+            elif shared or is_short:
+                repeated = identity
     if not fits:
+        if repeated is not None:
+            away.doubts.report_repeated(path, repeated.path)
         return None
     _, id, identity = min(fits, key=lambda fit: fit[:2])
     unread = identity.length - away.offsets.get(id, identity.length)

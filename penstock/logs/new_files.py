@@ -17,13 +17,11 @@ from typing import Literal
 
 from penstock.errors import ExternalError
 from penstock.logs.file_identity import Identity
-from penstock.logs.file_matching import Away
+from penstock.logs.file_matching import LEAST_COMMON_BYTES, Away
 from penstock.logs.textfile import TextFile, line_of
 
 #: what to do with a file that was cut or rewritten: stop, read all of it, or read only what is added
 OnRewrite = Literal["error", "read", "skip"]
-#: so much in common is no accident: neither a header nor a banner
-LEAST_COMMON_BYTES = 4096
 
 
 @dataclass(frozen=True)

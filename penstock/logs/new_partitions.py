@@ -13,10 +13,9 @@ from collections.abc import Callable
 from penstock.logs.file_copies import Copies, Key
 from penstock.logs.file_doubts import Doubts
 from penstock.logs.file_identity import Identity
-from penstock.logs.file_matching import Away, find_original, new_id
+from penstock.logs.file_matching import LEAST_COMMON_BYTES, Away, find_original, new_id
 from penstock.logs.forgotten_files import ForgottenFiles
 from penstock.logs.new_files import (
-    LEAST_COMMON_BYTES,
     Former,
     OnRewrite,
     cut_error,
@@ -81,7 +80,11 @@ class NewPartitions:
         text.id = new_id(str(text.label), taken)
         taken.add(text.id)
         is_known = self.recall(text.id, Identity.of_seen(text))
-        if away is not None and not is_known and (repeated := find_repeated(text, away)) is not None:
+        if away is None or is_known:
+            return
+        former = find_read_original(text, away)
+        repeated = find_repeated(text, away) if former is None else former.identity
+        if repeated is not None:
             self._doubts.report_repeated(text.path, repeated.path)
 
     def recall(self, id: str, identity: Identity) -> bool:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.errors import ExternalError
-from penstock.logs.new_files import LEAST_COMMON_BYTES
+from penstock.logs.file_matching import LEAST_COMMON_BYTES
 from tests.disk import DISK
 from tests.logs.file_reader import FileReader
 
@@ -157,6 +157,7 @@ class Directory(RuleBasedStateMachine):
 
     @rule(data=st.data(), part=st.floats(0.1, 0.9))
     def unpack_slowly(self, data: st.DataObject, part: float) -> None:
+        """As gunzip does."""
         packed = sorted(self.directory.glob("*.log.*.gz"))
         if packed:
             self.reader.settle()
@@ -166,25 +167,35 @@ class Directory(RuleBasedStateMachine):
             except EOFError:
                 return
             unpacked = path.with_suffix("")
-            unpacked.write_bytes(text[: int(len(text) * part)])
-            self.reader.step(self.units)
+            if len(text) * part >= LEAST_COMMON_BYTES:  # fewer bytes are written at once
+                unpacked.write_bytes(text[: int(len(text) * part)])
+                self.reader.step(self.units)
             unpacked.write_bytes(text)
             path.unlink()
 
-    @rule(data=st.data(), is_hard=st.booleans())
-    def link(self, data: st.DataObject, is_hard: bool) -> None:
+    @rule(data=st.data(), is_hard=st.booleans(), is_removed=st.booleans())
+    def link(self, data: st.DataObject, is_hard: bool, is_removed: bool) -> None:
+        """A file has two names for a while. The link goes first, or stays as the file's only name for an epoch."""
         link = self.directory / "current.log"
-        files = sorted(p for p in self.directory.glob("*.log*") if p.suffix != ".gz" and p != link)
+        files = [self.directory / name for name in NAMES if (self.directory / name).exists()]
         if files:
             path = data.draw(st.sampled_from(files))
-            link.unlink(missing_ok=True)
             (os.link if is_hard else os.symlink)(path, link)
+            self.reader.step(self.units)
+            with open(link, "ab") as file:
+                file.write(self.make_lines(3))
+            self.reader.settle()
+            if is_removed and is_hard:
+                path.unlink()
+                self.reader.step(self.units)
+                link.rename(path)
+            else:
+                link.unlink()
 
     @rule(name=st.sampled_from(NAMES))
     def replace_by_a_longer_copy(self, name: str) -> None:
-        """A hard link would stay as a file of its own."""
         path = self.directory / name
-        if path.exists() and path.stat().st_size and path.stat().st_nlink == 1:
+        if path.exists() and path.stat().st_size:
             self.see_all()
             temporary = self.directory / f".{name}.tmp"
             temporary.write_bytes(path.read_bytes() + self.make_lines(5))
