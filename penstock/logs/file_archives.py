@@ -20,7 +20,14 @@ from penstock.errors import ExternalError
 from penstock.logs import archive as gz
 from penstock.logs.file_copies import KNOWN_FILES, Copies
 from penstock.logs.file_identity import Identity
-from penstock.logs.file_matching import Away, assign_archive, is_copy_of_archive, is_copy_of_text, new_id
+from penstock.logs.file_matching import (
+    Away,
+    assign_archive,
+    find_original_of_damaged,
+    is_copy_of_archive,
+    is_copy_of_text,
+    new_id,
+)
 from penstock.logs.new_partitions import NewPartitions
 from penstock.logs.textfile import open_file, stat_beside
 
@@ -115,6 +122,13 @@ class ArchivePartitions:
                 self._copies.leave_out(key)
                 away.doubts.report_copy(path, one.path)
                 return None
+        original, is_sure = find_original_of_damaged(path, archive, away)
+        if original is not None and is_sure:
+            self._copies.leave_out(key)
+            away.doubts.report_shorter_copy(path, original.path, original.length)
+            return None
+        if original is not None:
+            away.doubts.report_repeated(path, original.path)
         new = new_id(archive.own_id, {*away.ids, *locations, *self._archive_ids.values()})
         if not self.finished:
             self._new.recall(new, Identity.of_archive(path, archive))

@@ -50,6 +50,14 @@ class Away:
         return {*self.offsets, *self.identities, *self.seen}
 
     @cached_property
+    def all_by_line(self) -> Mapping[str, list[str]]:
+        """All partitions that are known, by the checksum of the first line."""
+        found: dict[str, list[str]] = {}
+        for id in sorted(self.ids):
+            found.setdefault(line_of(id), []).append(id)
+        return found
+
+    @cached_property
     def by_line(self) -> Mapping[str, list[str]]:
         """The partitions that are away, by the checksum of the first line."""
         found: dict[str, list[str]] = {}
@@ -63,6 +71,15 @@ class Away:
         found: dict[str, list[str]] = {}
         for id in sorted(self.ids.difference(one for one in self.held if one)):
             found.setdefault(label_of(id), []).append(id)
+        return found
+
+    @cached_property
+    def listed_by_line(self) -> Mapping[str, list[TextFile]]:
+        """The files that are there, by the checksum of the first line."""
+        found: dict[str, list[TextFile]] = {}
+        for text in self.listed.values():
+            if text.label:
+                found.setdefault(line_of(text.label), []).append(text)
         return found
 
     @cached_property
@@ -254,20 +271,11 @@ def _find_of_damaged(path: str, archive: gz.Archive, candidates: Iterable[str], 
     by what can be compared, if its name is related or that is much."""
     if archive.damage is None or away.may_be_behind:
         return None
-    own = Identity.of_archive(path, archive)
-    fits, repeated = [], None
-    for id in candidates:
-        for identity in away.known(id)[:1]:
-            shared = identity.count_shared(own)
-            is_short = own.is_weak and own.length <= identity.length
-            is_related = identity.is_related_to(path) and (shared or is_short)
-            if own.length < identity.length and (is_related or shared >= LEAST_COMMON_BYTES):
-                fits.append((-shared, id, identity))
-            elif shared or is_short:
-                repeated = identity
+    known = [(id, identity) for id in candidates for identity in away.known(id)[:1]]
+    fits = [
+        (-_count_sure(path, archive, one), id, one) for id, one in known if _count_sure(path, archive, one)
+    ]
     if not fits:
-        if repeated is not None:
-            away.doubts.report_repeated(path, repeated.path)
         return None
     _, id, identity = min(fits, key=lambda fit: fit[:2])
     unread = identity.length - away.offsets.get(id, identity.length)
@@ -278,6 +286,28 @@ def _find_of_damaged(path: str, archive: gz.Archive, candidates: Iterable[str], 
     return id
 
 
+def _count_sure(path: str, archive: gz.Archive, identity: Identity) -> int:
+    """How many bytes a damaged archive has in common with what was read; 0 if it may be another's."""
+    own = Identity.of_archive(path, archive)
+    if own.length >= identity.length:
+        return 0
+    shared = identity.count_shared(own) or (own.length if own.is_weak else 0)
+    return shared if identity.is_related_to(path) or shared >= LEAST_COMMON_BYTES else 0
+
+
+def find_original_of_damaged(path: str, archive: gz.Archive, away: Away) -> tuple[Identity | None, bool]:
+    """What was read of a partition, which may be there, that starts as a damaged archive does; whether the archive is
+    surely a part of it."""
+    if archive.damage is None:
+        return None, False
+    own = Identity.of_archive(path, archive)
+    ids = away.all_by_line.get(f"{archive.first_line_crc:08x}", [])
+    known = [away.identities[id] for id in ids if id in away.identities]
+    sure = [one for one in known if _count_sure(path, archive, one)]
+    unsure = [one for one in known if own.count_shared(one)]
+    return next(iter([*sure, *unsure]), None), bool(sure)
+
+
 def _fits_former(fd: int, archive: gz.Archive, id: str, offset: int) -> bool:
     """Whether an archive can be that of a partition of which only the offset is known."""
     if parse_inode(id) is None:
@@ -285,23 +315,33 @@ def _fits_former(fd: int, archive: gz.Archive, id: str, offset: int) -> bool:
     return (offset <= archive.text_bytes or archive.damage is not None) and gz.is_boundary(fd, offset)
 
 
-def find_original(text: TextFile, others: Iterable[TextFile]) -> TextFile | None:
+def find_original(text: TextFile, away: Away) -> TextFile | None:
     """The file that starts with all whole lines of another, which may be a copy of it."""
+    others = away.listed_by_line.get(line_of(str(text.label)), [])
+    longer = (other for other in others if other.id is not None and other.latest >= text.latest)
+    return next((other for other in longer if _is_beginning(text, other)), None)
+
+
+def find_shorter(text: TextFile, away: Away) -> TextFile | None:
+    """The longest file whose whole lines are the first of a given one, which has more."""
+    others = away.listed_by_line.get(line_of(str(text.label)), [])
+    shorter = (other for other in others if other.id is not None and 0 < other.latest < text.latest)
+    fits = [other for other in shorter if _is_beginning(other, text)]
+    return min(fits, key=lambda other: (-other.latest, other.path)) if fits else None
+
+
+def _is_beginning(text: TextFile, other: TextFile) -> bool:
+    """Whether a file starts with all whole lines of another."""
     head = text.head[: text.latest - text.start]
-    for other in others:
-        if other.id is None or other.inode == text.inode or other.latest < text.latest:
-            continue
-        if other.start != text.start or other.head[: len(head)] != head:
-            continue
-        fd, other_fd = open_file(text.path), open_file(other.path)
-        try:
-            if fd is not None and other_fd is not None and is_beginning(fd, text.latest, other_fd):
-                return other
-        finally:
-            for one in (fd, other_fd):
-                if one is not None:
-                    os.close(one)
-    return None
+    if other.inode == text.inode or other.start != text.start or other.head[: len(head)] != head:
+        return False
+    fd, other_fd = open_file(text.path), open_file(other.path)
+    try:
+        return fd is not None and other_fd is not None and is_beginning(fd, text.latest, other_fd)
+    finally:
+        for one in (fd, other_fd):
+            if one is not None:
+                os.close(one)
 
 
 def is_copy_of_text(archive: gz.Archive, texts: Iterable[tuple[str, str]]) -> bool:

@@ -50,11 +50,13 @@ def find_read_original(text: TextFile, away: Away) -> Former | None:
 
 
 def find_cut(text: TextFile, away: Away) -> Former | None:
-    """The partition whose file was cut or rewritten, so that it has some of the lines that were read, and not all."""
+    """The partition whose file was cut or rewritten, so that it has some of the lines that were read, and not all. A
+    copy of the file may have the partition."""
     own = Identity.of_seen(text)
-    for id in away.by_line.get(line_of(str(text.label)), []):
+    for id in away.all_by_line.get(line_of(str(text.label)), []):
         for identity in away.known(id)[:1]:
-            if _is_its_file(text, identity) and identity.count_common(own) >= LEAST_COMMON_BYTES:
+            is_cut = _is_its_file(text, identity) if id not in away.held else _was_created_as(text, identity)
+            if is_cut and identity.count_common(own) >= LEAST_COMMON_BYTES:
                 return Former(id, identity)
     return None
 
@@ -64,7 +66,7 @@ def find_repeated(text: TextFile, away: Away) -> Identity | None:
     own = Identity.of_seen(text)
     for id in away.by_line.get(line_of(str(text.label)), []):
         for identity in away.known(id):
-            is_same = identity.has_content_of(own) and not own.is_weak
+            is_same = identity.has_content_of(own) and (not own.is_weak or away.is_emptied(id, text))
             if is_same or (_is_its_file(text, identity) and identity.count_common(own) > own.WEAK_BYTES):
                 return identity
             if identity.is_related_to(text.path) and identity.count_shared(own) >= LEAST_COMMON_BYTES:
@@ -87,7 +89,11 @@ def cut_error(text: TextFile, former: Former) -> ExternalError:
 
 def _is_its_file(text: TextFile, identity: Identity) -> bool:
     """Whether a file is at the path of a partition, or was created as its file."""
-    return identity.path == text.path or (text.birth > 0 and text.birth == identity.birth)
+    return identity.path == text.path or _was_created_as(text, identity)
+
+
+def _was_created_as(text: TextFile, identity: Identity) -> bool:
+    return text.birth > 0 and text.birth == identity.birth
 
 
 def _was_here(text: TextFile, id: str, away: Away) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from penstock.logs.file_copies import Copies, Key
 from penstock.logs.file_doubts import Doubts
 from penstock.logs.file_identity import Identity
-from penstock.logs.file_matching import LEAST_COMMON_BYTES, Away, find_original, new_id
+from penstock.logs.file_matching import LEAST_COMMON_BYTES, Away, find_original, find_shorter, new_id
 from penstock.logs.forgotten_files import ForgottenFiles
 from penstock.logs.new_files import (
     Former,
@@ -59,12 +59,14 @@ class NewPartitions:
         if not any(text.id is None for text in new):
             return waiting, cuts
         taken = {*away.ids, *(text.id for text in away.listed.values() if text.id)}
-        for text in sorted((text for text in new if text.id is None), key=lambda text: text.path):
+        for text in sorted(
+            (text for text in new if text.id is None), key=lambda text: (-text.latest, text.path)
+        ):  # the longest first: others may be copies of it
             key = (*text.inode, text.size, text.mtime_ns)
             if can_be_copies:
                 if self._copies.has(key):
                     continue
-                original = find_original(text, away.listed.values())
+                original = find_original(text, away)
                 if original is not None and self._is_copy_of_present(text, key, original, waiting):
                     continue
                 if original is None and self._is_copy_of_read(text, key, away, waiting):
@@ -82,10 +84,22 @@ class NewPartitions:
         is_known = self.recall(text.id, Identity.of_seen(text))
         if away is None or is_known:
             return
+        if (shorter := find_shorter(text, away)) is not None:
+            self._skip_shared(text, shorter)
+            return
         former = find_read_original(text, away)
         repeated = find_repeated(text, away) if former is None else former.identity
         if repeated is not None:
             self._doubts.report_repeated(text.path, repeated.path)
+
+    def _skip_shared(self, text: TextFile, shorter: TextFile) -> None:
+        """Read of a file that has all lines of another, which is there, only those that the other has not."""
+        own = Identity.of_seen(shorter)
+        if own.length >= LEAST_COMMON_BYTES or (not own.is_weak and own.is_related_to(text.path)):
+            self.starts[str(text.id)] = shorter.latest
+            self._doubts.report_continuation(text.path, shorter.path, shorter.latest)
+        elif not own.is_weak:
+            self._doubts.report_repeated(text.path, shorter.path)
 
     def recall(self, id: str, identity: Identity) -> bool:
         """Continue a file that was read and forgotten where it was left; whether it is one."""
@@ -151,8 +165,10 @@ class NewPartitions:
             text.id = new_id(str(text.label), taken)
             taken.add(text.id)
             added.append(text)
-            if is_away:
-                self._doubts.report_rewritten(text.path, former.identity.length, self._on_rewrite)
-                if self._on_rewrite == "skip":
-                    self.starts[text.id] = text.latest
+            if not is_away:
+                self._doubts.report_repeated(text.path, former.identity.path)
+                continue
+            self._doubts.report_rewritten(text.path, former.identity.length, self._on_rewrite)
+            if self._on_rewrite == "skip":
+                self.starts[text.id] = text.latest
         return added, waiting

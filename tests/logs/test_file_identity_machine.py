@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.errors import ExternalError
+from penstock.logs.file_identity import Identity
 from penstock.logs.file_matching import LEAST_COMMON_BYTES
 from tests.disk import DISK
 from tests.logs.file_reader import FileReader
@@ -123,19 +124,29 @@ class Directory(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), keeps_writing=st.booleans())
     def copy_to_an_unrelated_name_and_empty(self, name: str, keeps_writing: bool) -> None:
+        """Beside another copy, the one under the unrelated name would be a log of its own, if it is small; and so it
+        would be if the file that was emptied were gone."""
         path = self.directory / name
-        if path.exists() and path.stat().st_size:
+        if (
+            path.exists()
+            and path.stat().st_size > Identity.WEAK_BYTES
+            and path.stat().st_ino not in self.copied
+        ):
             self.reader.settle()
             self.rotated_name("keep.log").write_bytes(path.read_bytes())
             os.truncate(path, 0)
             if keeps_writing:
                 self.append(name, 30)
+            self.reader.step(self.units)
 
     @rule(name=st.sampled_from(NAMES))
     def cut(self, name: str) -> None:
-        """Truncate a file to a part of what was read: an error names it, and its user removes it."""
+        """Truncate a file to a part of what was read: an error names it, and its user removes it. If there is a copy,
+        it is read again, with a warning."""
         path = self.directory / name
-        if path.exists() and path.stat().st_size > LEAST_COMMON_BYTES + 500:
+        if not path.exists() or path.stat().st_ino in self.copied:
+            return
+        if path.stat().st_size > LEAST_COMMON_BYTES + 500:
             self.reader.settle()
             os.truncate(path, LEAST_COMMON_BYTES + 400)
             with pytest.raises(ExternalError) as cut:
@@ -147,7 +158,8 @@ class Directory(RuleBasedStateMachine):
 
     @rule(data=st.data(), part=st.floats(0.2, 0.95))
     def compress_and_damage(self, data: st.DataObject, part: float) -> None:
-        rotated = sorted(p for p in self.directory.glob("*.log.*") if p.suffix != ".gz")
+        """What is left of a small file is recognised under a related name only."""
+        rotated = sorted(p for p in self.directory.glob("?.log.*") if p.suffix != ".gz")
         if rotated:
             self.reader.settle()
             path = data.draw(st.sampled_from(rotated))
@@ -183,7 +195,7 @@ class Directory(RuleBasedStateMachine):
             (os.link if is_hard else os.symlink)(path, link)
             self.reader.step(self.units)
             with open(link, "ab") as file:
-                file.write(self.make_lines(3))
+                file.write(self.make_lines(12))
             self.reader.settle()
             if is_removed and is_hard:
                 path.unlink()
