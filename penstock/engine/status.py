@@ -222,6 +222,8 @@ class EngineStatus:
     elastic: ElasticStatus | None = None
     #: of streams that are far ahead of the wall clock, by how much
     clock_behind_seconds: Mapping[str, float] = field(default_factory=dict)
+    #: by stream, how often its log had to decide by a rule, such as whether a file is a copy
+    log_doubts: Mapping[str, int] = field(default_factory=dict)
     outage: OutageStatus | None = None
     #: attempts that failed because something outside was away, since the start
     retries: int = 0
@@ -235,8 +237,9 @@ class EngineStatus:
         body = dict(vars(self))
         del body["recovery"], body["measured"], body["elastic"], body["outage"]
         body["deliveries"] = [dict(vars(one)) for one in self.deliveries]
-        if not self.clock_behind_seconds:
-            del body["clock_behind_seconds"]
+        for rare in ("clock_behind_seconds", "log_doubts"):
+            if not body[rare]:
+                del body[rare]
         if self.outage is not None:
             body["outage"] = dict(vars(self.outage))
         if self.recovery is not None:
@@ -255,6 +258,7 @@ class EngineStatus:
             "measured": PeriodStatus.from_json(body) if "sub_queries" in body else None,
             "elastic": ElasticStatus.from_json(body["elastic"]) if "elastic" in body else None,
             "clock_behind_seconds": body.get("clock_behind_seconds", {}),
+            "log_doubts": body.get("log_doubts", {}),
             "outage": _read(OutageStatus, body["outage"]) if "outage" in body else None,
             "retries": body.get("retries", 0),
             "deliveries": tuple(_read(DeliveryStatus, one) for one in body.get("deliveries", ())),
@@ -279,6 +283,7 @@ def set_engine(registry: Registry, status: EngineStatus) -> None:
     registry.replace(m.BACKLOG, (((stream,), units) for stream, units in status.backlog.items()))
     behind = status.clock_behind_seconds.items()
     registry.replace(m.CLOCK_BEHIND, (((stream,), seconds) for stream, seconds in behind))
+    registry.replace(m.LOG_DOUBTS, (((stream,), count) for stream, count in status.log_doubts.items()))
     outages = [] if status.outage is None else [status.outage.seconds]
     outages += [one.seconds for one in status.deliveries if one.failures]
     registry.set(m.OUTAGE_SECONDS, max(outages, default=0.0))

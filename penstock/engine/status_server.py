@@ -127,6 +127,7 @@ def status(engine: Engine, latest: Snapshot | None) -> EngineStatus:
         epoch=engine.last_epoch,
         backlog={} if engine.admission is None else dict(engine.admission.backlog),
         clock_behind_seconds={} if engine.admission is None else dict(engine.admission.clocks.behind_seconds),
+        log_doubts={} if engine.admission is None else dict(engine.admission.log_doubts),
         maps_version=None if engine.maps is None else engine.maps.version,
         recovery=_recovery_status(recovery) if recovery.has_epochs else None,
         measured=None if latest is None else PeriodStatus.of(latest, max(now - latest.at, 0.0)),

@@ -118,6 +118,8 @@ class Admission:
         self.throttle_seconds = 0.0
         #: what the logs have beyond the last admitted epoch, per stream, in the log's units
         self.backlog: dict[str, int] = {}
+        #: by stream, how often its log had to decide by a rule
+        self.log_doubts: dict[str, int] = {}
         #: the last epoch that was admitted
         self.last_admitted = -1
         self.drained = threading.Event()
@@ -226,6 +228,7 @@ class Admission:
         before = dict(start.at.get(name, {}))
         log.recognise(start.identities.get(name, {}))
         partitions = log.partitions(before)
+        self.log_doubts[name] = log.count_doubts()
         starts = {p.id: int(p.earliest) for p in partitions if p.id not in before}
         for partition in partitions:  # in the log's own order: it breaks ties of event time for life
             before.setdefault(partition.id, partition.earliest)

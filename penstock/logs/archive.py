@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.logs.textfile import EDGE_BYTES, HEAD_BYTES, PREFIX_BYTES, line_crc, pread
+from penstock.logs.textfile import EDGE_BYTES, HEAD_BYTES, PREFIX_BYTES, Prefix, line_crc, pread
 
 _PIECE = 64 << 10
 _MOST = 4 << 20
@@ -29,15 +29,17 @@ class Archive:
     """What one unpacking finds: whole lines make up `text_bytes`; `damage` says why there are not more.
 
     The checksums are those of the first bytes of the text, of the last ones before `text_bytes`, and of all of it.
+    `start`: how many NUL bytes it starts with, as of a file that was truncated beside its writer.
     """
 
     own_id: str
     first_line_crc: int
     text_bytes: int
     damage: str | None
-    prefix_crc: int
+    prefix: Prefix
     edge_crc: int
     text_crc: int
+    start: int = 0
 
     @property
     def latest(self) -> int:
@@ -46,13 +48,17 @@ class Archive:
 
 def inspect(fd: int) -> Archive:
     """Unpack once and summarize the content."""
-    size = whole = text_crc = 0
-    head = tail = b""
+    size = whole = text_crc = start = 0
+    head = line = tail = b""
     damage = None
     try:
         for piece in unpack(fd):
             if len(head) < PREFIX_BYTES:
                 head = (head + piece)[:PREFIX_BYTES]
+            if len(line) < HEAD_BYTES:
+                text = piece if line else piece.lstrip(b"\0")
+                start += 0 if line else len(piece) - len(text)
+                line = (line + text)[:HEAD_BYTES]
             newline = piece.rfind(b"\n")
             whole = size + newline + 1 if newline >= 0 else whole
             size += len(piece)
@@ -62,8 +68,12 @@ def inspect(fd: int) -> Archive:
         lost = f", inside a line of which {size - whole} bytes are dropped" if size > whole else ""
         damage = f"{error} after {size} unpacked bytes{lost}"
     text_bytes = whole if damage else size
-    prefix_crc, edge_crc = sample(fd, whole) if damage else (zlib.crc32(head), zlib.crc32(tail))
-    return Archive(identity(fd, head), line_crc(head), text_bytes, damage, prefix_crc, edge_crc, text_crc)
+    prefix = Prefix().extend(head[:text_bytes])
+    edge_crc = sample(fd, whole)[1] if damage else zlib.crc32(tail)
+    own_id, first_line_crc = identity(fd, head, line), line_crc(line)
+    return Archive(
+        own_id, first_line_crc, text_bytes, damage, prefix, edge_crc, text_crc, min(start, text_bytes)
+    )
 
 
 def sample(fd: int, length: int) -> tuple[int, int]:
@@ -85,10 +95,11 @@ def sample(fd: int, length: int) -> tuple[int, int]:
     return zlib.crc32(head), zlib.crc32(tail) if at >= length else -1
 
 
-def identity(fd: int, text: bytes) -> str:
-    """The id of an archive that starts with `text` and has no older id: the same wherever it is moved."""
+def identity(fd: int, text: bytes, line: bytes | None = None) -> str:
+    """The id of an archive that starts with `text` and has no older id: the same wherever it is moved. `line`: where
+    its first line starts, if not at once."""
     text = text or pread(fd, PREFIX_BYTES, 0)
-    return f"gz-{line_crc(text[:HEAD_BYTES]):08x}-{zlib.crc32(text):08x}"
+    return f"gz-{line_crc(line or text[:HEAD_BYTES]):08x}-{zlib.crc32(text):08x}"
 
 
 def prefix(fd: int, size: int = PREFIX_BYTES) -> bytes:

@@ -122,6 +122,10 @@ class Log(ABC):
         not name them any more."""
         return ()
 
+    def count_doubts(self) -> int:
+        """How often it had to decide by a rule, since the start, what its records do not tell; warnings say what."""
+        return 0
+
     def closed(self) -> bool:
         """Whether no partition will ever be added and all that exist come to an end."""
         return False

@@ -19,7 +19,16 @@ from dataclasses import dataclass
 from penstock.errors import ExternalError
 from penstock.logs import archive as gz
 from penstock.logs.file_copies import KNOWN_FILES, Copies
-from penstock.logs.file_matching import Away, assign_archive, is_copy_of_archive, is_copy_of_text, new_id
+from penstock.logs.file_identity import Identity
+from penstock.logs.file_matching import (
+    Away,
+    assign_archive,
+    find_original_of_damaged,
+    is_copy_of_archive,
+    is_copy_of_text,
+    new_id,
+)
+from penstock.logs.new_partitions import NewPartitions
 from penstock.logs.textfile import open_file, stat_beside
 
 #: a path and its status
@@ -35,13 +44,15 @@ class Location:
     latest: int
     finished: bool
     archive: bool = False
+    #: where its first line starts
+    start: int = 0
 
 
 class ArchivePartitions:
     """The archives of some globs, by what their files are."""
 
-    def __init__(self, copies: Copies, finished: bool) -> None:
-        self._copies, self.finished = copies, finished
+    def __init__(self, copies: Copies, new: NewPartitions, finished: bool) -> None:
+        self._copies, self._new, self.finished = copies, new, finished
         self._archives: dict[tuple[int, ...], gz.Archive] = {}
         self._archive_ids: dict[tuple[int, ...], str] = {}
 
@@ -84,7 +95,8 @@ class ArchivePartitions:
             self._archive_ids[key] = id
             held.add(id)
             latest = max(archive.latest, offsets.get(id, 0)) if archive.damage else archive.latest
-            locations[id] = Location(id, path, latest, finished=True, archive=True)
+            start = self._new.starts.get(id, min(archive.start, latest))
+            locations[id] = Location(id, path, latest, finished=True, archive=True, start=start)
         self._drop_archives_beyond({key for _, key, _ in settled})
         return waiting
 
@@ -107,9 +119,20 @@ class ArchivePartitions:
         for other, known in self._archive_ids.items():
             one = locations.get(known)
             if one is not None and one.archive and is_copy_of_archive(archive, self._archives[other]):
-                self._copies.leave_out(key, path, one.path)
+                self._copies.leave_out(key)
+                away.doubts.report_copy(path, one.path)
                 return None
-        return new_id(archive.own_id, {*away.ids, *locations, *self._archive_ids.values()})
+        original, is_sure = find_original_of_damaged(path, archive, away)
+        if original is not None and is_sure:
+            self._copies.leave_out(key)
+            away.doubts.report_shorter_copy(path, original.path, original.length)
+            return None
+        if original is not None:
+            away.doubts.report_repeated(path, original.path)
+        new = new_id(archive.own_id, {*away.ids, *locations, *self._archive_ids.values()})
+        if not self.finished:
+            self._new.recall(new, Identity.of_archive(path, archive))
+        return new
 
     def _inspect_archive(
         self, path: str, key: tuple[int, ...], *, is_beside: bool = False

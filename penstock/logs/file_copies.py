@@ -5,11 +5,9 @@ A file is known by its device, inode, size and time of change: one that has chan
 
 from __future__ import annotations
 
-import logging
 import time
 
-_LOG = logging.getLogger(__name__)
-_Key = tuple[int, ...]
+Key = tuple[int, ...]
 #: how many archives and copies that are not there now are still known
 KNOWN_FILES = 1_000
 
@@ -19,16 +17,18 @@ class Copies:
 
     def __init__(self, settle_seconds: float) -> None:
         self._settle_seconds = settle_seconds
-        self._copies: set[_Key] = set()
+        self._copies: set[Key] = set()
+        #: the partitions of which files that may still be written are copies
+        self._waiting: dict[Key, str] = {}
         #: since when a file that may still be written is as it is
-        self._unchanged: dict[_Key, float] = {}
-        self._listed: set[_Key] = set()
+        self._unchanged: dict[Key, float] = {}
+        self._listed: set[Key] = set()
 
-    def has(self, key: _Key) -> bool:
+    def has(self, key: Key) -> bool:
         """Whether a file was found to be a copy."""
         return key in self._copies
 
-    def is_settled(self, key: _Key) -> bool:
+    def is_settled(self, key: Key) -> bool:
         """Whether a file has been as it is for long enough: by its own time, or since it was seen first, so that a
         wrong clock, here or where the file is, does not hold it back."""
         now = time.monotonic()
@@ -41,14 +41,18 @@ class Copies:
         self._unchanged = {key: since for key, since in self._unchanged.items() if key in self._listed}
         self._listed.clear()
 
-    def leave_out(self, key: _Key, path: str, original: str) -> None:
-        """Leave a file out for good, as it is, and say so."""
+    def leave_out(self, key: Key) -> None:
+        """Leave a file out for good, as it is."""
         if len(self._copies) > KNOWN_FILES:  # those that are there are found to be copies again
             self._copies.clear()
         self._copies.add(key)
-        _LOG.warning(
-            "%s has the same lines as %s: it is left out as a copy of it. If it is a log of its own, give it a first "
-            "line of its own",
-            path,
-            original,
-        )
+
+    def wait(self, key: Key, original: str) -> None:
+        """Remember that a file, as it is, is the beginning of that of a partition."""
+        if len(self._waiting) > KNOWN_FILES:
+            self._waiting.clear()
+        self._waiting[key] = original
+
+    def original_of(self, key: Key) -> str | None:
+        """The partition of whose file one was the beginning when it was seen last."""
+        return self._waiting.get(key)

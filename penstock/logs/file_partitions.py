@@ -20,15 +20,18 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import logging
 import os
 from collections.abc import Iterable, Mapping
 
 from penstock.errors import ExternalError
 from penstock.logs.file_archives import ArchivePartitions, Found, Location, archives_beside, key_of
 from penstock.logs.file_copies import KNOWN_FILES, Copies
+from penstock.logs.file_doubts import Doubts
 from penstock.logs.file_identity import Identity
-from penstock.logs.file_matching import Away, assign_texts, find_original, new_id
+from penstock.logs.file_matching import Away, assign_texts
+from penstock.logs.forgotten_files import KEY, ForgottenFiles
+from penstock.logs.new_files import OnRewrite
+from penstock.logs.new_partitions import NewPartitions
 from penstock.logs.textfile import (
     Inode,
     TextFile,
@@ -43,28 +46,34 @@ from penstock.logs.textfile import (
     unreadable_error,
 )
 
-_LOG = logging.getLogger(__name__)
-#: how many partitions that offsets no longer name are still recognised if their files come back
+#: how many partitions that offsets no longer name are still recognised if their files come back with more lines
 REMEMBERED = 100
-#: a file of fewer bytes that is like the beginning of another may well be a log of its own
-_LEAST_COPY_BYTES = 4096
 
 
 class FilePartitions:
     """The files of some globs, by identity. Only `homes`, the last path of each id, is pickled."""
 
-    def __init__(self, patterns: tuple[str, ...], finished: bool, gz_settle_seconds: float) -> None:
+    def __init__(
+        self,
+        patterns: tuple[str, ...],
+        finished: bool,
+        gz_settle_seconds: float,
+        on_rewrite: OnRewrite = "error",
+    ) -> None:
         self.patterns = patterns
         self.finished = finished
         self.gz_settle_seconds = gz_settle_seconds
+        self.on_rewrite: OnRewrite = on_rewrite
         self.homes: dict[str, str] = {}
         self._forget()
 
     def _forget(self) -> None:
         self._texts: dict[Inode, TextFile] = {}
         self._gone: dict[str, TextFile] = {}
+        self.doubts = Doubts()
         self._copies = Copies(self.gz_settle_seconds)
-        self._archives = ArchivePartitions(self._copies, self.finished)
+        self._new = NewPartitions(self._copies, self.doubts, self.gz_settle_seconds, self.on_rewrite)
+        self._archives = ArchivePartitions(self._copies, self._new, self.finished)
         self._locations: dict[str, Location] = {}
         self._inodes: dict[str, Inode] = {}
         self._missing: dict[str, Location] = {}
@@ -79,7 +88,7 @@ class FilePartitions:
         self.waiting: frozenset[str] = frozenset()
 
     def __getstate__(self) -> dict[str, object]:
-        pickled = ("patterns", "finished", "gz_settle_seconds", "homes")
+        pickled = ("patterns", "finished", "gz_settle_seconds", "on_rewrite", "homes")
         return {name: getattr(self, name) for name in pickled}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -108,7 +117,8 @@ class FilePartitions:
     def recognise(self, identities: Mapping[str, str]) -> None:
         """Use the identities that were kept with the offsets."""
         if identities is not self._recognised:
-            self.identities = {id: Identity.from_text(text) for id, text in identities.items()}
+            self.identities = {id: Identity.from_text(text) for id, text in identities.items() if id != KEY}
+            self._new.forgotten = ForgottenFiles(identities.get(KEY, ""))
             self._recognised = identities
 
     def identify(self, offsets: Mapping[str, int]) -> Mapping[str, str]:
@@ -117,10 +127,12 @@ class FilePartitions:
         for id in deleted:
             self._gone.pop(id, None)
             self.homes.pop(id, None)
+            self._new.starts.pop(id, None)
         self._searched_ids -= deleted
         self._forgettable = set()
-        forgotten = [id for id in self.identities if id not in offsets][-REMEMBERED:]
-        identities = {id: self.identities[id] for id in forgotten}
+        forgotten = [id for id in self.identities if id not in offsets]
+        self._new.forgotten.add(self.identities[id] for id in forgotten[:-REMEMBERED])
+        identities = {id: self.identities[id] for id in forgotten[-REMEMBERED:]}
         for id, offset in offsets.items():
             identity, location = self.identities.get(id), self._locations.get(id)
             is_same = identity is not None and location is not None and identity.is_at(offset, location.path)
@@ -128,9 +140,12 @@ class FilePartitions:
                 identity = self._identify(location, offset) or identity
             if identity is not None:
                 identities[id] = identity
-        if identities != self.identities or list(identities) != list(self.identities):
+        fingerprints = self._new.forgotten.to_text(self._new.waiting_copies)
+        is_known = self._recognised.get(KEY, "") == fingerprints
+        if not is_known or identities != self.identities or list(identities) != list(self.identities):
             self.identities = identities
-            self._recognised = {id: identity.to_text() for id, identity in identities.items()}
+            texts = {id: identity.to_text() for id, identity in identities.items()}
+            self._recognised = {KEY: fingerprints, **texts} if fingerprints else texts
         return self._recognised
 
     def _identify(self, location: Location, offset: int) -> Identity | None:
@@ -149,7 +164,7 @@ class FilePartitions:
                 return None  # renamed this moment: it is known by its inode until the next epoch
             if status.st_size < text.size or edge_crc(fd, text.latest) != text.edge_crc:
                 return None  # replaced this moment: these are not the bytes that were listed
-            return Identity.of_text(text.path, fd, offset)
+            return Identity.of_text(text.path, fd, offset, text.birth)
         finally:
             os.close(fd)
 
@@ -182,27 +197,30 @@ class FilePartitions:
         rewritten = self._follow_renamed(seen)
         new = [text for text in seen.values() if text.label and text.id is None]
         if new:
-            held = (text.id for text in seen.values())
-            assign_texts(new, self._away(offsets, held, behind=may_be_behind))
+            assign_texts(new, self._away(offsets, seen, behind=may_be_behind))
         for text in rewritten:
             if text.id is None:
                 self._leave_out(text, seen)
         new = [text for text in new if text.inode in seen]
         self._find_renamed(seen, offsets)
-        waiting = self._add_new_texts(new, seen, offsets, can_be_copies=not (self.finished or may_be_behind))
-        locations = {t.id: Location(t.id, t.path, t.latest, self.finished) for t in seen.values() if t.id}
-        waiting |= self._archives.add(archives, locations, offsets, lambda held: self._away(offsets, held))
+        can_be_copies = not (self.finished or may_be_behind)
+        waiting, cuts = self._new.add(new, self._away(offsets, seen), can_be_copies=can_be_copies)
+        locations = {t.id: self._locate(t) for t in seen.values() if t.id}
+
+        def away(held: Iterable[str]) -> Away:
+            return self._away(offsets, seen, held, behind=may_be_behind)
+
+        waiting |= self._archives.add(archives, locations, offsets, away)
         suspects, known = self._missing, self._missing | self._locations
         lost = [known[id] for id in known.keys() - locations.keys()]
         if lost:
             self._search_beside(lost, seen, locations, offsets)
-            waiting |= self._archives.add(
-                archives_beside(lost),
-                locations,
-                offsets,
-                lambda held: self._away(offsets, held),
-                only_adopted=True,
-            )
+            found = archives_beside(lost)
+            waiting |= self._archives.add(found, locations, offsets, away, only_adopted=True)
+        self.waiting = frozenset(waiting)
+        added, waiting_cuts = self._new.add_cut(cuts, away(locations), self._may_be_waiting)
+        locations.update((str(text.id), self._locate(text)) for text in added)
+        waiting |= waiting_cuts
         self._locations = locations
         self._inodes = {text.id: inode for inode, text in seen.items() if text.id}
         self._missing = {id: location for id, location in known.items() if id not in locations}
@@ -213,6 +231,11 @@ class FilePartitions:
             _check_truncated(seen.values(), offsets)
         self._report_lost(suspects, {} if may_be_behind else offsets)
         return sorted(locations.values(), key=lambda location: location.path)
+
+    def _locate(self, text: TextFile) -> Location:
+        """Where the partition of a file is now."""
+        start = self._new.starts.get(str(text.id), text.start)
+        return Location(str(text.id), text.path, text.latest, self.finished, start=start)
 
     def _inspect(self, path: str, status: os.stat_result, seen: dict[Inode, TextFile]) -> None:
         inode = (status.st_dev, status.st_ino)
@@ -285,46 +308,34 @@ class FilePartitions:
         self, found: dict[Inode, TextFile], seen: dict[Inode, TextFile], offsets: Mapping[str, int]
     ) -> None:
         """Recognise files outside the glob; forget those that continue no partition."""
-        assign_texts(found.values(), self._away(offsets, {text.id for text in seen.values() if text.id}))
+        assign_texts(found.values(), self._away(offsets, seen))
         for inode, text in found.items():
             if text.id is None:
                 self._leave_out(text, seen)
             else:
                 seen[inode] = self._texts[inode] = text
 
-    def _away(self, offsets: Mapping[str, int], held: Iterable[str | None], behind: bool = False) -> Away:
-        """What is known of the partitions that no file of this refresh has."""
-        return Away.of(
-            offsets, self.identities, self._gone, set(held), may_be_behind=behind, copies=self.waiting
-        )
-
-    def _add_new_texts(
+    def _away(
         self,
-        new: list[TextFile],
-        seen: dict[Inode, TextFile],
         offsets: Mapping[str, int],
+        seen: Mapping[Inode, TextFile],
+        held: Iterable[str] = (),
         *,
-        can_be_copies: bool,
-    ) -> set[str]:
-        """Make partitions of the files that continue none; return the paths of those that wait."""
-        if not any(text.id is None for text in new):
-            return set()
-        taken = {*offsets, *self.identities, *self._gone, *(text.id for text in seen.values() if text.id)}
-        waiting = set()
-        for text in sorted((text for text in new if text.id is None), key=lambda text: text.path):
-            key = (*text.inode, text.size, text.mtime_ns)
-            if self._copies.has(key):
-                continue
-            original = find_original(text, seen.values()) if can_be_copies else None
-            if original is not None and not self._copies.is_settled(key):
-                waiting.add(text.path)
-                continue
-            if original is not None and text.latest >= _LEAST_COPY_BYTES:
-                self._copies.leave_out(key, text.path, original.path)
-                continue
-            text.id = new_id(str(text.label), taken)
-            taken.add(text.id)
-        return waiting
+        behind: bool = False,
+    ) -> Away:
+        """What is known of the partitions that no file of this refresh has, nor is `held` otherwise."""
+        return Away(
+            offsets,
+            self.identities,
+            self._gone,
+            may_be_behind=behind,
+            copies=self.waiting,
+            listed=seen,
+            held={*held, *(text.id for text in seen.values())},
+            recent=self._locations,
+            doubts=self.doubts,
+            homes=self.homes,
+        )
 
     def _search_beside(
         self,
@@ -351,7 +362,7 @@ class FilePartitions:
         self._assign_found(found, seen, wanted)
         for text in found.values():
             if text.id is not None:
-                locations[text.id] = Location(text.id, text.path, text.latest, self.finished)
+                locations[text.id] = self._locate(text)
 
     def _report_lost(self, suspects: Mapping[str, Location], offsets: Mapping[str, int]) -> None:
         """Raise for files that were missing already last time and had not been read; forget them. One that a file which
@@ -368,16 +379,11 @@ class FilePartitions:
                     hint="Put the file back beside the others under any name, or start again to continue without it.",
                 )
             if self._is_truncated(id):
-                _LOG.warning(
-                    "%s was truncated or replaced, and no copy of it was found beside it. Lines that were added after "
-                    "it was read to offset %d are lost. Rotate by renaming, or copy into the same directory",
-                    lost.path,
-                    lost.latest,
-                )
+                self.doubts.report_emptied(lost.path, lost.latest)
 
     def _may_be_waiting(self, path: str) -> bool:
         """Whether a file that waits is in the directory of a lost one, or has a name like its."""
-        name = Identity(path, 0, 0, 0)
+        name = Identity.of_offset(path, 0)
         return any(
             os.path.dirname(one) == os.path.dirname(path) or name.is_related_to(one) for one in self.waiting
         )

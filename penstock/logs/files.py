@@ -19,6 +19,7 @@ import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs import archive as gz
@@ -26,6 +27,7 @@ from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.file_archives import Location
 from penstock.logs.file_identity import Identity
 from penstock.logs.file_partitions import FilePartitions
+from penstock.logs.new_files import OnRewrite
 from penstock.logs.textfile import (
     HEAD_BYTES,
     boundary_near,
@@ -46,19 +48,33 @@ class FileLog(Log):
     """Text files that match a glob, or several.
 
     `finished` says that nothing will be added: every partition is reported finished. `gz_settle_seconds`
-    is how long a `.gz` must have been unchanged before it counts as complete.
+    is how long a `.gz` must have been unchanged before it counts as complete. `on_rewrite`: what to do with a file that
+    was truncated or rewritten and still starts with lines that were read: an error, read all of it (`read`), or only
+    what is added (`skip`).
     """
 
     unit = "bytes"
 
     def __init__(
-        self, glob: str | Sequence[str], *, finished: bool = False, gz_settle_seconds: float = 2.0
+        self,
+        glob: str | Sequence[str],
+        *,
+        finished: bool = False,
+        gz_settle_seconds: float = 2.0,
+        on_rewrite: OnRewrite = "error",
     ) -> None:
+        if on_rewrite not in get_args(OnRewrite):
+            raise UserError(
+                "BAD_OPTION",
+                f"{on_rewrite!r} is no way to continue after a file was rewritten",
+                hint="on_rewrite is 'error', 'read' or 'skip'.",
+            )
         patterns = (glob,) if isinstance(glob, str) else tuple(glob)
         self._file_partitions = FilePartitions(
             tuple(os.path.abspath(os.path.expanduser(pattern)) for pattern in patterns),
             finished,
             gz_settle_seconds,
+            on_rewrite,
         )
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
@@ -99,7 +115,7 @@ class FileLog(Log):
         """
         known = self._file_partitions
         fresh = FilePartitions(known.patterns, known.finished, known.gz_settle_seconds)
-        fresh.identities = known.identities
+        fresh.identities = known.identities  # of a finished log, none was forgotten
         unseen = [location.path for location in fresh.refresh(offsets) if location.id not in offsets]
         if unseen:
             more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
@@ -130,6 +146,9 @@ class FileLog(Log):
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
         return _to_partitions(self._file_partitions.refresh(offsets, may_be_behind=True)), {}
+
+    def count_doubts(self) -> int:
+        return self._file_partitions.doubts.count
 
     def closed(self) -> bool:
         return self._file_partitions.finished
@@ -244,7 +263,7 @@ def _to_partitions(
     """The partitions that are there. One that was forgotten and has come back starts where it was left."""
     known = identities or {}
     return [
-        Partition(one.id, known[one.id].length if one.id in known else 0, one.latest, one.finished)
+        Partition(one.id, known[one.id].length if one.id in known else one.start, one.latest, one.finished)
         for one in locations
     ]
 
@@ -277,7 +296,8 @@ def _open_text(path: str, id: str) -> int | None:
 
 def _read_text(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[Chunk]:
     size = os.fstat(fd).st_size
-    fits = span.end <= size and (span.start == 0 or pread(fd, 1, span.start - 1) == b"\n")
+    # a hole may end where the first line starts
+    fits = span.end <= size and (span.start == 0 or pread(fd, 1, span.start - 1) in (b"\n", b"\0"))
     if not fits or (span.end < size and pread(fd, 1, span.end - 1) != b"\n"):
         raise _changed_error(span, path)
     at = span.start

@@ -125,6 +125,9 @@ class ReplicatedLog(Log):
         memories: Any = memory.get("copies") or []
         return [*memories, *[None] * len(self._copies)][: len(self._copies)]
 
+    def count_doubts(self) -> int:
+        return sum(copy.count_doubts() for copy in self._copies)
+
     def prune(self, offsets: Mapping[str, int]) -> None:
         for number, copy in enumerate(self._copies):
             with contextlib.suppress(ExternalError):  # then it keeps more than is needed

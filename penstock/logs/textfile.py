@@ -6,12 +6,16 @@ Invariants:
 - The label of a text file is its inode and the checksum of its first whole line. It is the id of its partition, unless
   another partition has that id: then a number is added (`file_partitions`).
 - A file that no longer has the bytes seen before is another file, inspected from its start and without an id.
+- A file that was created at another time is another file, although it has the inode and the bytes of a removed one.
+- NUL bytes at the start are no line: a writer that continues at its offset after a truncation leaves a hole there. NUL
+  bytes at the end may be space that lines will be written into.
 - A boundary is the position after a newline. Reads go in windows, so a line of any length is found.
-- Nothing here moves a descriptor's own position.
+- Nothing here depends on a descriptor's own position.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import zlib
@@ -19,12 +23,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.errors import ExternalError, is_transient
+from penstock.logs.birth import birth_of, may_be_same
 
 HEAD_BYTES = 4096
 """How much of a first line goes into a file's identity."""
 
 PREFIX_BYTES = 64 << 10
 """How many of a file's first bytes distinguish two files with the same first line."""
+
+STEPS = (256, 1024, 4096, 16384)
+"""How many first bytes have a checksum of their own, so that a file with fewer than were read can be compared."""
 
 EDGE_BYTES = 1024
 """How many of the last bytes that were read show that a file still has them."""
@@ -96,6 +104,31 @@ Inode = tuple[int, int]
 """Device and inode number."""
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The checksums of the first bytes of a text: of all `length` of them, and of as many as each of `STEPS`."""
+
+    length: int = 0
+    crc: int = 0
+    steps: tuple[int, ...] = ()
+
+    def extend(self, data: bytes) -> Prefix:
+        """That of a text that continues with these bytes; of more than `PREFIX_BYTES` the rest does not count."""
+        data = data[: PREFIX_BYTES - self.length]
+        length, crc, steps, at = self.length + len(data), self.crc, self.steps, 0
+        for step in STEPS[len(steps) :]:
+            if step > length:
+                break
+            crc = zlib.crc32(data[at : step - self.length], crc)
+            at, steps = step - self.length, (*steps, crc)
+        return Prefix(length, zlib.crc32(data[at:] if at else data, crc), steps)
+
+    def extend_from(self, fd: int, length: int) -> Prefix:
+        """That of the first `length` bytes of an open file, of which this is the beginning."""
+        end = min(length, PREFIX_BYTES)
+        return self if end <= self.length else self.extend(pread(fd, end - self.length, self.length))
+
+
 @dataclass
 class TextFile:
     """A text file as last seen: under a `name` that may be a link to `path`.
@@ -112,9 +145,14 @@ class TextFile:
     label: str | None
     id: str | None
     latest: int
-    prefix_bytes: int
-    prefix_crc: int
+    prefix: Prefix
     edge_crc: int
+    #: when the file was created; 0 if nobody knows
+    birth: int
+    #: how many NUL bytes it starts with
+    start: int
+    #: the space up to here has no newline after `latest`, nor will it get one
+    scanned: int
 
 
 def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
@@ -122,19 +160,16 @@ def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
     fd = os.open(path, os.O_RDONLY)
     try:
         status = os.fstat(fd)
-        size = status.st_size
-        head = pread(fd, HEAD_BYTES, 0)
-        before = known if known is not None and _has_grown(fd, size, head, known) else None
-        scanned = before.size if before else 0
-        latest = last_boundary(fd, scanned, size)
-        if latest == scanned:
+        size, birth = status.st_size, birth_of(fd)
+        start, head = read_head(fd)
+        before = known if known is not None and _has_grown(fd, size, start, head, birth, known) else None
+        latest = last_boundary(fd, before.scanned if before else 0, size)
+        if latest == (before.scanned if before else 0):
             latest = before.latest if before else 0
-        if finished:
+        has_space = size > latest and pread(fd, 1, size - 1) == b"\0"
+        if finished and not (has_space and _is_empty(fd, latest, size)):
             latest = size
-        prefix_bytes, prefix_crc = (before.prefix_bytes, before.prefix_crc) if before else (0, 0)
-        if (end := min(latest, PREFIX_BYTES)) > prefix_bytes:
-            prefix_crc = zlib.crc32(pread(fd, end - prefix_bytes, prefix_bytes), prefix_crc)
-            prefix_bytes = end
+        prefix = (before.prefix if before else Prefix()).extend_from(fd, latest)
         edge = before.edge_crc if before and before.latest == latest else edge_crc(fd, latest)
     finally:
         os.close(fd)
@@ -148,15 +183,54 @@ def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
         label=text_id(status.st_ino, head) if latest else None,
         id=before.id if before else None,
         latest=latest,
-        prefix_bytes=prefix_bytes,
-        prefix_crc=prefix_crc,
+        prefix=prefix,
         edge_crc=edge,
+        birth=birth,
+        start=start,
+        scanned=latest if has_space else size,
     )
 
 
-def _has_grown(fd: int, size: int, head: bytes, known: TextFile) -> bool:
+def _has_grown(fd: int, size: int, start: int, head: bytes, birth: int, known: TextFile) -> bool:
     """Whether a file still has all that was seen of it, as far as its start and the end of its last line show."""
-    return size >= known.size and head.startswith(known.head) and edge_crc(fd, known.latest) == known.edge_crc
+    return (
+        size >= known.size
+        and may_be_same(birth, known.birth)
+        and (start == known.start or not known.latest)
+        and head.startswith(known.head)
+        and edge_crc(fd, known.latest) == known.edge_crc
+    )
+
+
+def _is_empty(fd: int, low: int, high: int) -> bool:
+    """Whether there are only NUL bytes in [low, high)."""
+    return skip_nul(fd, low, high) == high
+
+
+def skip_nul(fd: int, low: int, high: int) -> int:
+    """The position of the first byte in [low, high) that is not NUL; `high` if there is none."""
+    while low < high:
+        try:
+            low = max(low, os.lseek(fd, low, os.SEEK_DATA))
+        except OSError as error:  # not every file system knows its holes
+            if error.errno == errno.ENXIO:
+                return high
+        data = pread(fd, min(_WIDEST, high - low), low)
+        rest = data.lstrip(b"\0")
+        if rest or not data:
+            return low + len(data) - len(rest) if rest else high
+        low += len(data)
+    return high
+
+
+def read_head(fd: int) -> tuple[int, bytes]:
+    """How many NUL bytes an open file starts with, and what follows them: at most `HEAD_BYTES`, less NUL bytes at the
+    end, into which lines may still be written."""
+    head, start = pread(fd, HEAD_BYTES, 0), 0
+    if head[:1] == b"\0":
+        start = skip_nul(fd, 0, os.fstat(fd).st_size)
+        head = pread(fd, HEAD_BYTES, start)
+    return start, head.rstrip(b"\0")
 
 
 def text_id(inode: int, head: bytes) -> str:
@@ -194,7 +268,7 @@ def open_file(path: str) -> int | None:
 
 def has_label(fd: int, id: str) -> bool:
     """Whether an open text file has the inode and the first line of an id."""
-    return text_id(os.fstat(fd).st_ino, pread(fd, HEAD_BYTES, 0)) == label_of(id)
+    return text_id(os.fstat(fd).st_ino, read_head(fd)[1]) == label_of(id)
 
 
 def index_inodes(directories: Iterable[str]) -> dict[int, str]:

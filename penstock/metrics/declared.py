@@ -126,6 +126,13 @@ CLOCK_BEHIND = _declare(
     "How far the wall clock is behind a stream whose own time bounds future events; absent where the clock fits.",
     _STREAM,
 )
+LOG_DOUBTS = _declare(
+    "log_doubts_total",
+    "counter",
+    "decisions",
+    "Decisions by a rule of what a stream's files do not tell, such as whether one is a copy; warnings name the files.",
+    _STREAM,
+)
 BACKLOG = _declare("backlog", "gauge", "offsets", "Offsets of a stream's log that wait to be read.", _STREAM)
 
 # ---------------------------------------------------------------- state and checkpoints

@@ -192,6 +192,13 @@ def test_a_clock_that_is_behind_is_a_metric_until_it_fits_again() -> None:
     assert sample not in exported(registry)
 
 
+def test_what_a_log_decided_by_a_rule_is_counted() -> None:
+    status, registry = EngineStatus("e", "local", 1, "/s", 3, {}, None, log_doubts={"clicks": 2}), Registry()
+    set_engine(registry, status)
+    assert exported(registry)["log_doubts_total", "clicks"] == 2
+    assert EngineStatus.from_json(json.loads(json.dumps(status.to_json()))).log_doubts == {"clicks": 2}
+
+
 def test_a_clock_that_is_behind_is_in_the_status() -> None:
     status = replace(full(), clock_behind_seconds={"clicks": 259_200.0})
     assert EngineStatus.from_json(json.loads(json.dumps(status.to_json()))) == status

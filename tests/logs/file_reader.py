@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from penstock.logs import FileLog, Span
+from penstock.logs.new_files import OnRewrite
 from penstock.state.epoch_record import EpochRecord, Offset
 
 STREAM = "s"
@@ -16,8 +17,10 @@ STREAM = "s"
 class FileReader:
     """One reader of a glob. `lines` counts what it has delivered."""
 
-    def __init__(self, pattern: str | Path, settle_seconds: float = 0.0) -> None:
-        self._pattern, self._settle_seconds = str(pattern), settle_seconds
+    def __init__(
+        self, pattern: str | Path, settle_seconds: float = 0.0, on_rewrite: OnRewrite = "error"
+    ) -> None:
+        self._pattern, self._settle_seconds, self._on_rewrite = str(pattern), settle_seconds, on_rewrite
         self.lines: Counter[bytes] = Counter()
         self.reached = Offset()
         #: the last epoch record, as it is on disk, and whether its epoch is still to be executed
@@ -29,7 +32,7 @@ class FileReader:
         """A new process: it knows what is in the epoch records, and nothing else."""
         if self.record is not None:
             self.reached = EpochRecord.from_bytes(self.record).end
-        self.log = FileLog(self._pattern, gz_settle_seconds=self._settle_seconds)
+        self.log = FileLog(self._pattern, gz_settle_seconds=self._settle_seconds, on_rewrite=self._on_rewrite)
         self.log.recognise(self.reached.identities.get(STREAM, {}))
         self.tasks_log = pickle.dumps(self.log)
 

@@ -1,4 +1,5 @@
-"""Whatever happens to a directory of logs between, during and after epochs, every line is read once.
+"""Whatever happens to a directory of logs between, during and after epochs, every line is read once, or an error names
+the file.
 
 The oracle is the multiset of lines ever written. All files start with the same line, which is not counted: where no
 more than it was read of a file, another that starts with it cannot be distinguished from its continuation.
@@ -18,6 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.errors import ExternalError
+from penstock.logs.file_identity import Identity
+from penstock.logs.file_matching import LEAST_COMMON_BYTES
 from tests.disk import DISK
 from tests.logs.file_reader import FileReader
 
@@ -36,6 +40,8 @@ class Directory(RuleBasedStateMachine):
         self.units = units
         self.written: Counter[bytes] = Counter()
         self.number = self.rotations = 0
+        #: the inodes of the files of which a copy was made that they may have outgrown
+        self.copied: set[int] = set()
 
     def teardown(self) -> None:
         if hasattr(self, "directory"):
@@ -90,6 +96,113 @@ class Directory(RuleBasedStateMachine):
             os.truncate(path, 0)
             if keeps_writing:
                 self.append(name, 30)
+
+    @rule(name=st.sampled_from(NAMES), is_related=st.booleans())
+    def copy_first(self, name: str, is_related: bool) -> None:
+        """The first step of copytruncate, long before the second. A small copy under an unrelated name is a log."""
+        path = self.directory / name
+        if path.exists() and path.stat().st_size > (0 if is_related else LEAST_COMMON_BYTES):
+            self.see_all()
+            copy = self.rotated_name(name if is_related else "keep.log")
+            copy.write_bytes(path.read_bytes())
+            self.copied.add(path.stat().st_ino)
+            if (
+                not is_related
+            ):  # under such a name it must be seen beside its original, or have all that was read
+                self.reader.settle()
+
+    @rule(name=st.sampled_from(NAMES), keeps_writing=st.booleans())
+    def truncate_after_all(self, name: str, keeps_writing: bool) -> None:
+        """The second step, after lines that are in no copy were written and read."""
+        path = self.directory / name
+        if path.exists() and path.stat().st_ino in self.copied:
+            self.copied.discard(path.stat().st_ino)
+            self.reader.settle()
+            os.truncate(path, 0)
+            if keeps_writing:
+                self.append(name, 30)
+
+    @rule(name=st.sampled_from(NAMES), keeps_writing=st.booleans())
+    def copy_to_an_unrelated_name_and_empty(self, name: str, keeps_writing: bool) -> None:
+        """Beside another copy, the one under the unrelated name would be a log of its own, if it is small; and so it
+        would be if the file that was emptied were gone."""
+        path = self.directory / name
+        if (
+            path.exists()
+            and path.stat().st_size > Identity.WEAK_BYTES
+            and path.stat().st_ino not in self.copied
+        ):
+            self.reader.settle()
+            self.rotated_name("keep.log").write_bytes(path.read_bytes())
+            os.truncate(path, 0)
+            if keeps_writing:
+                self.append(name, 30)
+            self.reader.step(self.units)
+
+    @rule(name=st.sampled_from(NAMES))
+    def cut(self, name: str) -> None:
+        """Truncate a file to a part of what was read: an error names it, and its user removes it. If there is a copy,
+        it is read again, with a warning."""
+        path = self.directory / name
+        if not path.exists() or path.stat().st_ino in self.copied:
+            return
+        if path.stat().st_size > LEAST_COMMON_BYTES + 500:
+            self.reader.settle()
+            os.truncate(path, LEAST_COMMON_BYTES + 400)
+            with pytest.raises(ExternalError) as cut:
+                self.reader.settle()
+            assert cut.value.condition == "LOG_TRUNCATED"
+            assert str(path) in str(cut.value)
+            path.unlink()
+            self.reader.restart()
+
+    @rule(data=st.data(), part=st.floats(0.2, 0.95))
+    def compress_and_damage(self, data: st.DataObject, part: float) -> None:
+        """What is left of a small file is recognised under a related name only."""
+        rotated = sorted(p for p in self.directory.glob("?.log.*") if p.suffix != ".gz")
+        if rotated:
+            self.reader.settle()
+            path = data.draw(st.sampled_from(rotated))
+            packed = gzip.compress(path.read_bytes())
+            path.with_name(path.name + ".gz").write_bytes(packed[: int(len(packed) * part)])
+            path.unlink()
+
+    @rule(data=st.data(), part=st.floats(0.1, 0.9))
+    def unpack_slowly(self, data: st.DataObject, part: float) -> None:
+        """As gunzip does."""
+        packed = sorted(self.directory.glob("*.log.*.gz"))
+        if packed:
+            self.reader.settle()
+            path = data.draw(st.sampled_from(packed))
+            try:
+                text = gzip.decompress(path.read_bytes())
+            except EOFError:
+                return
+            unpacked = path.with_suffix("")
+            if len(text) * part >= LEAST_COMMON_BYTES:  # fewer bytes are written at once
+                unpacked.write_bytes(text[: int(len(text) * part)])
+                self.reader.step(self.units)
+            unpacked.write_bytes(text)
+            path.unlink()
+
+    @rule(data=st.data(), is_hard=st.booleans(), is_removed=st.booleans())
+    def link(self, data: st.DataObject, is_hard: bool, is_removed: bool) -> None:
+        """A file has two names for a while. The link goes first, or stays as the file's only name for an epoch."""
+        link = self.directory / "current.log"
+        files = [self.directory / name for name in NAMES if (self.directory / name).exists()]
+        if files:
+            path = data.draw(st.sampled_from(files))
+            (os.link if is_hard else os.symlink)(path, link)
+            self.reader.step(self.units)
+            with open(link, "ab") as file:
+                file.write(self.make_lines(12))
+            self.reader.settle()
+            if is_removed and is_hard:
+                path.unlink()
+                self.reader.step(self.units)
+                link.rename(path)
+            else:
+                link.unlink()
 
     @rule(name=st.sampled_from(NAMES))
     def replace_by_a_longer_copy(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,9 @@ def test_a_new_file_with_the_lines_of_one_that_was_read_and_removed_is_read(
     assert sorted(reader.lines.elements()) == sorted(2 * text.splitlines())
 
 
-@pytest.mark.parametrize("is_written_again", [False, True])
-def test_a_file_that_was_away_is_new_if_its_inode_was_used_again(
-    tmp_path: Path, is_written_again: bool
+@pytest.mark.parametrize("is_touched", [False, True])
+def test_a_file_that_was_away_is_the_same_under_any_name_and_time_of_change(
+    tmp_path: Path, is_touched: bool
 ) -> None:
     reader, text = FileReader(tmp_path / "*.csv"), HEADER + lines("inv", 0, 100)
     path, elsewhere = tmp_path / "inv-01.csv", tmp_path / "elsewhere"
@@ -67,11 +68,47 @@ def test_a_file_that_was_away_is_new_if_its_inode_was_used_again(
     reader.settle()
     path.rename(elsewhere / "file")
     reader.settle()
-    if is_written_again:
+    if is_touched:
         os.utime(elsewhere / "file", (0, 0))
     (elsewhere / "file").rename(tmp_path / "inv-02.csv")
     reader.settle()
-    assert sorted(reader.lines.elements()) == sorted((1 + is_written_again) * text.splitlines())
+    assert sorted(reader.lines.elements()) == sorted(text.splitlines())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_that_was_away_is_new_if_its_inode_was_used_again(tmp_path: Path, restarted: bool) -> None:
+    reader, text = FileReader(tmp_path / "*.csv"), HEADER + lines("inv", 0, 100)
+    path = tmp_path / "inv-01.csv"
+    path.write_bytes(text)
+    inode = path.stat().st_ino
+    reader.settle()
+    path.unlink()
+    reader.settle()
+    if restarted:
+        reader.restart()
+    create_with_inode(tmp_path / "inv-02.csv", text, inode)
+    reader.settle()
+    assert sorted(reader.lines.elements()) == sorted(2 * text.splitlines())
+
+
+def create_with_inode(path: Path, text: bytes, inode: int) -> None:
+    """Create a file that has the inode of a removed one, if the file system gives it again."""
+    removed_at, deadline, probe = time.time_ns(), time.monotonic() + 10, path.with_name("probe")
+    probe.touch()
+    while probe.stat().st_mtime_ns <= removed_at:  # the clock of files ticks seldom
+        assert time.monotonic() < deadline
+        probe.touch()
+    probe.unlink()
+    others = []
+    for number in range(50):
+        path.write_bytes(text)
+        if path.stat().st_ino == inode:
+            break
+        others.append(path.rename(path.with_name(f"other-{number}")))
+    for other in others:
+        other.unlink()
+    if not path.exists():
+        path.write_bytes(text)
 
 
 def test_a_file_with_another_name_that_continues_one_is_a_warning(
@@ -121,4 +158,4 @@ def test_a_copy_under_another_name_that_was_seen_beside_its_original_is_not_read
     ],
 )
 def test_a_name_is_related_to_those_that_a_rotation_gives(former: str, name: str, is_related: bool) -> None:
-    assert Identity(f"/logs/{former}", 10, 0, 0).is_related_to(f"/other/{name}") == is_related
+    assert Identity.of_offset(f"/logs/{former}", 10).is_related_to(f"/other/{name}") == is_related
