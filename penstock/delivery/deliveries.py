@@ -48,6 +48,8 @@ class Deliveries:
         self.generation: Callable[[], int] = lambda: 0
         #: gets an output and the error of one of its sinks; returns whether its job fails alone
         self.on_failure: Callable[[str, PenstockError], bool] = lambda output, error: False
+        #: is called before each write to a sink, and raises if this engine may write no more
+        self.check_lease: Callable[[], None] = lambda: None
         #: is called when all sinks have an epoch
         self.on_delivered: Callable[[int], None] = lambda epoch: None
         self._lock = threading.RLock()
@@ -76,7 +78,7 @@ class Deliveries:
         they are if a former version has written none; `most`: where they are at most. Who `leads` writes them from now
         on."""
         with self._lock:
-            self._leads, self._is_closed, self._error = leads, False, None
+            self._leads, self._is_closed, self._error, self._workers = leads, False, None, None
             folder = self._log.folder
             found = read_cursors(folder)
             self._cursors = (found or Cursors(default)).at_most(most)
@@ -255,7 +257,9 @@ class Deliveries:
                 for one in self._sinks[output]:
                     one.is_retiring = True
                     self._submit(one)
-                if self._is_holding and not any(one.pending for one in self._sinks[output]):
+                if not self._sinks[output] or (
+                    self._is_holding and not any(one.pending for one in self._sinks[output])
+                ):
                     del self._sinks[output]  # nothing of it is open
 
     def undelivered(self) -> Mapping[int, Collection[str]]:
@@ -328,16 +332,18 @@ class Deliveries:
         with self._lock:
             ones = [one for ones in self._sinks.values() for one in ones if one.pending]
             found = [
-                DeliveryLag.of(one, now - self._appended_at.setdefault(one.pending[0], now)) for one in ones
+                DeliveryLag.of(one, now - self._appended_at.setdefault(one.pending[0], now), now)
+                for one in ones
             ]
         return sorted(found, key=lambda lag: lag.cursor)
 
     @property
     def outage(self) -> Outage | None:
-        """The longest outage of a sink; None if none is away."""
+        """The longest outage of a sink; None if none is away and all respond."""
+        now = time.monotonic()
         with self._lock:
-            outages = [one.outage for ones in self._sinks.values() for one in ones if one.outage is not None]
-        return min(outages, key=lambda one: one.since, default=None)
+            outages = [one.find_outage(now) for ones in self._sinks.values() for one in ones]
+        return min((one for one in outages if one is not None), key=lambda one: one.since, default=None)
 
     def finish(self, seconds: float, longest_outage_seconds: float = 0.0) -> None:
         """Wait until the sinks have everything: at most so long for those that are not away, and for an outage until it
@@ -349,11 +355,10 @@ class Deliveries:
                 waiting = [
                     one for ones in self._sinks.values() for one in ones if self._next_epoch(one) is not None
                 ]
-                active = [one for one in waiting if one.outage is None]
-                away = [
-                    one for one in waiting if one.outage and now - one.outage.since < longest_outage_seconds
-                ]
-                if not (away or (active and now < deadline)):
+                outages = [one.find_outage(now) for one in waiting]
+                is_active = None in outages and now < deadline
+                is_away = any(one and now - one.since < longest_outage_seconds for one in outages)
+                if not (is_away or is_active):
                     break
                 self._changed.wait(0.1)
         self._save(at_once=True)
@@ -363,7 +368,7 @@ class Deliveries:
         """Deliver nothing more, and close all sinks."""
         with self._lock:
             self._is_closed = True
-            workers, self._workers = self._workers, None
+            workers = self._workers
         if workers is not None:
             workers.close(seconds=1.0)
         self._save(at_once=True)
@@ -383,6 +388,10 @@ class Deliveries:
                     _close(one)
                 finally:
                     one.lock.release()
+
+    def wait_until_ended(self, seconds: float) -> bool:
+        """Wait at most so long, after `close`, until no write to a sink is under way; returns whether none is."""
+        return self._workers is None or self._workers.close(seconds)
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -408,6 +417,7 @@ class Deliveries:
         try:
             with one.lock:
                 if not (self._is_closed or self._is_holding or one.failure or one.is_retiring):
+                    self.check_lease()
                     one.open()
                 while (epoch := self._next_epoch(one)) is not None:
                     self._write(one, epoch)
@@ -432,6 +442,7 @@ class Deliveries:
 
     def _write(self, one: SinkDelivery, epoch: int) -> None:
         """Deliver an epoch to a sink."""
+        self.check_lease()
         one.open()
         rows = self._log.of(one.output, epoch)
         if rows is None and self._leads:

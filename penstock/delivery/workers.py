@@ -59,8 +59,8 @@ class Workers(Generic[Item]):
             if self._later or (self._due and not self._idle):
                 self._wake_watcher()
 
-    def close(self, seconds: float = 0.0) -> None:
-        """Execute nothing more; wait at most so long for items under way."""
+    def close(self, seconds: float = 0.0) -> bool:
+        """Execute nothing more; wait at most so long for items under way. Returns whether none is left."""
         with self._lock:
             self._is_closed = True
             self._due.clear()
@@ -72,6 +72,7 @@ class Workers(Generic[Item]):
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(deadline - time.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in threads)
 
     def _add_due(self, now: float, item: Item) -> None:
         self._due.append((now, item))
@@ -106,6 +107,8 @@ class Workers(Generic[Item]):
                     self._threads.discard(threading.current_thread())
                     return
                 _, item = self._due.popleft()
+                if self._due and not self._idle:  # they came while this thread was about to wake up
+                    self._wake_watcher()
             self._execute(item)
 
     def _watch_others(self) -> None:

@@ -106,9 +106,7 @@ class _CachedFile:
 class HostCache:
     """The cache of one state directory on one host, with at most `limit_bytes`."""
 
-    def __init__(
-        self, directory: Path, limit_bytes: int, *, in_use_seconds: float = IN_USE_SECONDS
-    ) -> None:
+    def __init__(self, directory: Path, limit_bytes: int, *, in_use_seconds: float = IN_USE_SECONDS) -> None:
         self.directory = directory
         self._limit_bytes, self._in_use_seconds = limit_bytes, in_use_seconds
         #: when the use of a run was noted last, by the monotonic clock
