@@ -41,6 +41,8 @@ _RETURN_SECONDS = 10.0
 #: the least time between two starts after an engine ended with an error
 _PAUSE_SECONDS = 5.0
 
+#: the logs of so many engines are kept, the latest
+_LOGS = 50
 #: how much of the end of a log is searched for an error
 _TAIL_BYTES = 20_000
 
@@ -363,13 +365,22 @@ class Coordinator:
         return at > now
 
     def _remove_unused(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
-        """Remove the state of followers that are gone."""
+        """Remove the state of followers that are gone, and the logs of engines that are gone for long."""
         returning = find_returning(record, self._known, engines, time.time())
         used = {*engines, *record.pending, *returning, os.path.basename(record.directory)}
         folder = self._unit.shared / "replicas"
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name not in used:
                 rmtree(folder / name, ignore_errors=True)
+        logs = self._unit.log("any").parent
+        for name in os.listdir(logs) if logs.is_dir() else ():
+            engine = name.removesuffix(".log").removesuffix("-spark")
+            if (
+                re.fullmatch(r"e\d+", engine)
+                and int(engine[1:]) <= record.started - _LOGS
+                and engine not in used
+            ):
+                (logs / name).unlink(missing_ok=True)
 
     def _report_engines(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
         for name, engine in engines.items():

@@ -43,7 +43,9 @@ class HangingKit(JobsKit):
 
     def hang(self, *, in_leader: bool = False) -> int:
         """Make a job hang, in all engines or in the leader; returns the epoch that waits for it."""
-        self.execute(f"CREATE JOB stuck AS SELECT risky(user) AS u FROM events INTO jsonl('{self.folder}/stuck')")
+        self.execute(
+            f"CREATE JOB stuck AS SELECT risky(user) AS u FROM events INTO jsonl('{self.folder}/stuck')"
+        )
         self.wait_for_epochs()
         written = self.mark.with_name("written")
         written.write_text(str(self.engines()[str(self.leader())].pid) if in_leader else "")
@@ -85,7 +87,9 @@ def kits() -> Iterator[list[HangingKit]]:
 
 
 @pytest.mark.parametrize("scheme", [Scheme.active_standby, Scheme.passive_hot])
-def test_a_running_unit_continues_without_the_job(scheme: Scheme, tmp_path: Path, kits: list[HangingKit]) -> None:
+def test_a_running_unit_continues_without_the_job(
+    scheme: Scheme, tmp_path: Path, kits: list[HangingKit]
+) -> None:
     kit = HangingKit(tmp_path / "unit", scheme)
     kits.append(kit)
     kit.feeder.start()

@@ -41,7 +41,9 @@ def test_a_stopped_server_is_shown_until_it_continues(
     app = app_of(numbers, far=Postgres(server.address, "numbers", make_table=True), near=well)
     with running(app, settings_of(tmp_path)) as engine:
         numbers.add(3)
-        wait_until(lambda: len(well.numbers()) == 3 and not engine.program.deliveries.lags(), "the first rows")
+        wait_until(
+            lambda: len(well.numbers()) == 3 and not engine.program.deliveries.lags(), "the first rows"
+        )
         server.pause()
         try:
             numbers.add(3)
