@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from py4j.finalizer import ThreadSafeFinalizerCollection
+from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import SparkSession
 
 import penstock as ps
@@ -55,7 +55,7 @@ def figures(spark: SparkSession) -> dict[str, int]:
         "accumulators": jvm.org.apache.spark.util.AccumulatorContext.numAccums(),
         "block files": blocks.diskBlockManager().getAllFiles().size(),
         "blocks": blocks.blockInfoManager().size(),
-        "gateway objects": len(ThreadSafeFinalizerCollection.finalizers),
+        "gateway objects": len(ThreadSafeFinalizer.finalizers),
         "JVM heap MB": (runtime.totalMemory() - runtime.freeMemory()) >> 20,
         "JVM threads": jvm.java.lang.Thread.activeCount(),
         "JVM descriptors": len(os.listdir(f"/proc/{jvm_pid}/fd")),
