@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.catalogue.program import Program
-from penstock.coordination.contract import Session
 from penstock.errors import PenstockError
 from penstock.ha.schemes import SCHEMES
 from penstock.ha.unit import Unit, UnitEngine, UnitRecord
@@ -52,15 +51,6 @@ def must_resync(reached: int, recorded: Sequence[int], manifests: Sequence[int],
 def is_left_behind(error: PenstockError) -> bool:
     """Whether a follower's error means that what it had to repeat is gone, or in no copy of the log that it reaches."""
     return error.condition in ("LOG_SPAN_GONE", "COPY_BEHIND", "COMMANDS_GONE")
-
-
-def is_outage(error: PenstockError, session: Session) -> bool:
-    """Whether an engine with this session stopped because the coordination store was away, and may continue when it is
-    back. Another engine may have the lease by then."""
-    lost_lease = error.condition in ("LEASE_LOST", "FENCED")
-    return error.condition == "STORE_UNAVAILABLE" or (
-        lost_lease and session.is_store_away and not session.is_held()
-    )
 
 
 def may_end_others(error: PenstockError, *, led: bool) -> bool:

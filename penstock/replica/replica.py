@@ -33,11 +33,12 @@ from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, PenstockError
 from penstock.ha.schemes import Scheme
 from penstock.ha.seed import seed_and_measure
-from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord, kind_of
+from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
 from penstock.replica.copy_agreement import CopyReporter
 from penstock.replica.follower import Follower
-from penstock.replica.lag import is_left_behind, is_outage, may_end_others
+from penstock.replica.lag import is_left_behind, may_end_others
 from penstock.replica.leader import Leader, LeadershipStart
+from penstock.replica.outages import has_stopped, is_in_force, is_outage, rejoin_after_outage
 from penstock.replica.registration import Registration
 from penstock.replica.spare_capacity import Priority, behind_seconds
 from penstock.replica.standby import Standby
@@ -48,16 +49,6 @@ from penstock.state.durable import make_private
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
-#: what an engine reports that takes part again
-_NOTHING_YET: Mapping[str, Any] = {
-    "phase": "starting",
-    "directory": "",
-    "epoch": -1,
-    "held": 0,
-    "cached_bytes": 0,
-    "paused": False,
-    "load": None,
-}
 #: how long an engine that is to stop may take for that, in seconds
 STOP_SECONDS = 30.0
 
@@ -105,7 +96,8 @@ class Replica:
             if may_end_others(error, led=self._leader is not None):
                 epoch = self._registration.entry.epoch
                 ended = (self._name, error.exit_code, "\n".join(error.parts()), epoch)
-                self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
+                with contextlib.suppress(ExternalError):  # the error itself matters more
+                    self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
             raise
         finally:
             self._registration.session.close()
@@ -124,18 +116,13 @@ class Replica:
             elif (lease := self._stand_by()) is not None:
                 self._lead(lease)
         except PenstockError as error:
-            if not (is_outage(error, self._registration.session) and self._has_stopped()):
+            is_over = is_outage(error, self._registration.session) and has_stopped(
+                self._engine, self._watcher, STOP_SECONDS
+            )
+            if not is_over:
                 raise
             return error
         return None
-
-    def _has_stopped(self) -> bool:
-        """Whether nothing of the engine that ran here is left: a write to a sink may hang. Then this process ends."""
-        watcher, engine = self._watcher, self._engine
-        if watcher is not None:
-            watcher.join(STOP_SECONDS)
-        is_watched = watcher is not None and watcher.is_alive()
-        return not is_watched and (engine is None or engine.program.deliveries.wait_until_ended(STOP_SECONDS))
 
     def _wait_for_store(self, outage: PenstockError) -> None:
         """Wait until the coordination store is back, and join the unit again, as what the scheme asks for now."""
@@ -144,20 +131,8 @@ class Replica:
         )
         self._lease = self._leader = self._engine = self._watcher = None
         self._checked_generation = -1
-        self._unit.renew_shared_records()
-        while True:
-            self._unit.require_launch()
-            try:
-                self._kind = kind_of(self._unit.record().scheme) or "passive"
-                self._registration.reset(kind=self._kind, **_NOTHING_YET)
-                self._registration.rejoin()
-            except ExternalError as error:
-                if error.condition != "STORE_UNAVAILABLE":
-                    raise
-                time.sleep(LOOK_SECONDS)
-            else:
-                self._print("the coordination store is back: it is in the unit again")
-                return
+        self._kind = rejoin_after_outage(self._unit, self._registration)
+        self._print("the coordination store is back: it is in the unit again")
 
     def _start_spark(self) -> None:
         if self._unit.primary(self._name) is not None:
@@ -373,7 +348,11 @@ class Replica:
         while True:
             report(phase="ready", directory=str(own), epoch=-1)
             # the first that is up leads
-            while self._runs_other_code(code) or self._is_in_force(own) or not self._unit.is_followable():
+            while (
+                self._runs_other_code(code)
+                or is_in_force(self._unit, self._name, own)
+                or not self._unit.is_followable()
+            ):
                 if (lease := self._acquire_lease(own)) is not None:
                     self._lead(lease)
                     return
@@ -411,19 +390,6 @@ class Replica:
             return False
         last = self._unit.shared_records.read_code()
         return last is not None and last != code
-
-    def _is_in_force(self, own: Path) -> bool:
-        """Whether the unit's state is still in this engine's directory: it led before an outage. Raises if another
-        engine leads on it."""
-        if Path(self._unit.record().directory) != own:
-            return False
-        if self._unit.primary(self._name) is not None:
-            raise ExternalError(
-                "LEASE_LOST",
-                f"another engine leads on the directory of engine {self._name}",
-                hint="The coordinator starts another engine where the scheme asks for one.",
-            )
-        return True
 
     def _look_as_follower(self, follower: Follower, engine: Engine) -> None:
         if self._lease is None and (lease := follower.look()) is not None:

@@ -85,7 +85,9 @@ def test_engines_wait_for_files_that_are_away_and_none_is_started_again(
 @pytest.mark.timeout(900)
 def test_engines_on_spark_wait_with_their_sessions(tmp_path: Path) -> None:
     scheme = Scheme.active_standby
-    kit = Kit(tmp_path, scheme, master="local[1]", count=8_000, pause_seconds=0.5, lease_seconds=LEASE_SECONDS)
+    kit = Kit(
+        tmp_path, scheme, master="local[1]", count=8_000, pause_seconds=0.5, lease_seconds=LEASE_SECONDS
+    )
     store = kit.root / "ha" / "coordination"
     away = store.with_name("away")
     try:
