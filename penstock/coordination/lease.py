@@ -123,7 +123,8 @@ def acquire(
     """Acquire a lease, waiting at most so long; None when another still holds it, or our session has ended.
 
     With `preempt` it is taken from a living holder, who notices with its next heartbeat; what it writes until then must
-    be refused by the generation. The generation is above any that the store has granted and above `above`: the newest in the directory to be written.
+    be refused by the generation. The generation is above any that the store has granted and above `above`: the newest
+    in the directory to be written.
     """
     deadline = clock() + seconds
     while session.is_held():

@@ -22,7 +22,7 @@ from penstock.settings import Settings
 from penstock.testing.list_log import ListLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-#: epochs before the first measurement, and between it and the second: Spark keeps the last jobs and stages for its pages
+#: epochs before the first measurement, and between it and the second
 WARM, MORE = 60, 240
 #: by how much each figure may differ after the cleaner has run; none grows with the number of epochs
 ALLOWED = {
