@@ -320,8 +320,13 @@ class JobEpochs:
         the unit."""
         with self._intake.lock:
             self._intake.fold(commands)
+            history = self._intake.history
+            jobs = [*history.after(commands).jobs.values(), *history.latest.jobs.values()]
             if self._intake.leads:
                 self._failures.remove_before(epoch)
+        keys = {one.result_key for one in jobs}
+        # an epoch that was under way when its job was dropped has brought a result of it back
+        self._results.keep_only({SIDE_OUTPUT, *keys, *(_UNSEEN + key for key in keys)})
 
 
 def diverging_error(what: str, failure: Exception) -> ExternalError:

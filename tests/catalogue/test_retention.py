@@ -55,6 +55,25 @@ def test_failures_are_forgotten_with_the_epochs_that_could_be_repeated(tmp_path:
         assert epochs == manifests, "those of epochs that a rollback may repeat stay"
 
 
+def test_results_of_a_job_dropped_in_the_middle_of_an_epoch_are_forgotten(tmp_path: Path) -> None:
+    log, events = growing_log(30)
+    sql = "CREATE JOB stays AS SELECT user FROM clicks; CREATE JOB goes AS SELECT page FROM clicks"
+    with running(tmp_path / "state", of_log(log), sql) as (program, engine):
+        key, results = program.catalogue.jobs["goes"].result_key, program._results
+        append_events(log, events[:3])
+        engine.step()
+        latest = results.latest(key)
+        assert latest is not None
+        program.execute("DROP JOB goes")
+        results.append(latest.epoch, {key: latest.rows})  # as the epoch under way does
+        for event in events[3:]:
+            append_events(log, [event])
+            engine.step()
+        engine.remove_old_state(5)
+        assert results.latest(key) is None
+        assert results.latest(program.catalogue.jobs["stays"].result_key) is not None
+
+
 def churn(program: Program, engine: InlineEngine, numbers: range) -> None:
     for number in numbers:
         program.execute(
