@@ -6,6 +6,7 @@ It is recorded as when the job had failed in those epochs (see `job_epochs`), so
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from penstock.catalogue.broken_jobs import fail_command
 from penstock.catalogue.catalogue import Catalogue
@@ -15,14 +16,41 @@ from penstock.errors import UserError
 from penstock.state.directory import StateDirectory
 
 
-def exclude_job(state: StateDirectory, name: str, epochs: Sequence[int]) -> list[int]:
+def exclude_job(
+    state: StateDirectory, name: str, epochs: Sequence[int], root: Path | None = None
+) -> list[int]:
     """Execute waiting epochs without a job, which keeps its state and counts as failed; returns those that had it. The
-    caller holds the lock of the state directory."""
-    history, failures = CommandHistory(state.path, Catalogue()), Failures(state.path)
-    history.load(owned=True)
+    caller holds the lock of the state directory; or, in an HA unit on the directory `root`, the lease of its leader.
+    Others may accept commands of a unit meanwhile."""
+    place = root or state.path
+    history, failures = CommandHistory(place, Catalogue()), Failures(place)
+    history.load(owned=root is None)
+    found = _find_epochs(state, history, name, epochs)
     error = UserError(
         "JOB_EXCLUDED", "the job was excluded with `penstock recover exclude-job`", hint="Alter or resume it."
     )
+    while (now := history.latest.jobs.get(name)) is not None:
+        if now.number not in found.values() or now.left_out:
+            break
+        if history.log.append([fail_command(now, error, lost=False)], state.fenced_directory) is not None:
+            break
+        history.load(owned=root is None)  # somebody else has appended a command
+    for epoch, number in found.items():
+        failures.put(state.fenced_directory, epoch, {number: error}, lost=())
+    return list(found)
+
+
+def check_excludable(state: StateDirectory, name: str, epochs: Sequence[int], root: Path) -> None:
+    """Raise UNKNOWN_JOB if no waiting epoch of the HA unit on `root` executes a job. Changes nothing."""
+    history = CommandHistory(root, Catalogue())
+    history.load(owned=False)
+    _find_epochs(state, history, name, epochs)
+
+
+def _find_epochs(
+    state: StateDirectory, history: CommandHistory, name: str, epochs: Sequence[int]
+) -> dict[int, int]:
+    """The epochs that execute a job, and its number in each."""
     found: dict[int, int] = {}
     for epoch in epochs:
         record = state.records.read(epoch)
@@ -36,9 +64,4 @@ def exclude_job(state: StateDirectory, name: str, epochs: Sequence[int]) -> list
             detail="Outputs of an app that no command has changed cannot be excluded." if epochs else None,
             hint=f"`penstock recover show {state.path}` lists the epochs that wait.",
         )
-    now = history.latest.jobs.get(name)
-    if now is not None and now.number in found.values() and not now.left_out:
-        history.log.append([fail_command(now, error, lost=False)], state.fenced_directory)
-    for epoch, number in found.items():
-        failures.put(state.fenced_directory, epoch, {number: error}, lost=())
-    return list(found)
+    return found

@@ -32,6 +32,7 @@ from penstock.state.epoch_record import EpochRecord
 from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
+from penstock.state.shared_records import list_epochs
 
 _LOG = logging.getLogger(__name__)
 _CACHED_PLANS = 8
@@ -45,6 +46,8 @@ class Failures:
     """The jobs that failed in an epoch: it is executed without them, also when it is repeated.
 
     DIR/failures/EPOCH.json   by number, and of each whether its state was dropped
+
+    They are kept as long as the epoch may be repeated (`remove_before`).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -69,6 +72,12 @@ class Failures:
         new = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
         make_private(self._folder)
         fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **new}).encode())
+
+    def remove_before(self, epoch: int) -> None:
+        """Remove what is recorded of earlier epochs: none of them is repeated any more, by any engine."""
+        for old in list_epochs(self._folder):
+            if old < epoch:
+                self._path(old).unlink(missing_ok=True)
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.json"
@@ -307,10 +316,18 @@ class JobEpochs:
         self._intake.sinks.resume(running)
         self._closed_through = commands
 
-    def forget_commands_before(self, commands: int) -> None:
-        """No epoch with fewer commands is executed or repeated any more."""
+    def forget_before(self, commands: int, epoch: int) -> None:
+        """No epoch with fewer commands is executed or repeated any more here, and none before this one by any engine of
+        the unit."""
         with self._intake.lock:
             self._intake.fold(commands)
+            history = self._intake.history
+            jobs = [*history.after(commands).jobs.values(), *history.latest.jobs.values()]
+            if self._intake.leads:
+                self._failures.remove_before(epoch)
+        keys = {one.result_key for one in jobs}
+        # an epoch that was under way when its job was dropped has brought a result of it back
+        self._results.keep_only({SIDE_OUTPUT, *keys, *(_UNSEEN + key for key in keys)})
 
 
 def diverging_error(what: str, failure: Exception) -> ExternalError:

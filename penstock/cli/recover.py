@@ -13,13 +13,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.catalogue.exclude_job import exclude_job
+from penstock.catalogue.exclude_job import check_excludable, exclude_job
 from penstock.cli.options import StateDir
 from penstock.cli.tables import plain_table
 from penstock.delivery.cursors import find_unchecked, forget_unchecked, read_cursors, skip_delivery
 from penstock.delivery.result_log import ResultLog
 from penstock.delivery.sink_progress import write_again
 from penstock.errors import UserError
+from penstock.ha.interruption import interrupt_leader
 from penstock.ha.unit import Unit
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
 
@@ -78,18 +79,19 @@ def skip_span(directory: StateDir, stream: Stream, partition: Partition) -> None
 @recover_app.command(name="exclude-job")
 def exclude(directory: StateDir, job: Annotated[str, typer.Argument(help="The job.")]) -> None:
     """Execute the waiting epochs without a job, which then counts as failed; its state is kept. The engine must be
-    stopped."""
-    with _opened(directory, for_change=True) as state:
-        if state.shared_records is not None:
-            raise UserError(
-                "STATE_OF_A_UNIT",
-                f"the jobs of the HA unit on {directory} cannot be excluded by hand",
-                hint="Start the unit, then PAUSE or DROP the job.",
-            )
-        epochs = exclude_job(state, job, waiting_epochs(state))
+    stopped; an HA unit may run: its leader is interrupted."""
+    root = _root(directory)
+    if (root / SHARED / "unit.json").exists():
+        with _opened(directory) as state:
+            check_excludable(state, job, waiting_epochs(state), root)
+        with contextlib.closing(Unit.at(root)) as unit, interrupt_leader(unit) as state:
+            epochs = exclude_job(state, job, waiting_epochs(state), root)
+    else:
+        with _opened(directory, for_change=True) as state:
+            epochs = exclude_job(state, job, waiting_epochs(state))
     which = f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}"
     Console(highlight=False).print(
-        f"The next start executes {which} without {job}; then resume or alter the job."
+        f"The engine that leads next executes {which} without {job}; then resume or alter the job."
     )
 
 

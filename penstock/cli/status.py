@@ -116,7 +116,9 @@ def _lagging(status: EngineStatus) -> list[DeliveryStatus]:
 
 def _describe_lag(one: DeliveryStatus) -> str:
     text = f"job {one.job}: {one.sink} lacks {one.epochs:,} epochs after {one.cursor}, for {seconds(one.seconds)}"
-    return f"{text}; {one.failures} failures: {one.error}" if one.error else text
+    if not one.error:
+        return text
+    return f"{text}: {one.error}" if one.silent_seconds else f"{text}; {one.failures} failures: {one.error}"
 
 
 def _describe_recovery(recovery: RecoveryStatus) -> str:

@@ -108,6 +108,8 @@ class Session(ABC):
         self.timeout_seconds = timeout_seconds
         #: set once the session is over, for whichever reason
         self.ended = threading.Event()
+        #: whether the store did not answer the last heartbeat: if the session is over, then because of an outage
+        self.is_store_away = False
         self._until = clock() + timeout_seconds * HOLDER_SHARE
         self._closing = threading.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -153,7 +155,9 @@ class Session(ABC):
             try:
                 seen = self._send_heartbeat()
             except ExternalError:
+                self.is_store_away = True
                 continue  # the store is unavailable: it may be back before the session ends
+            self.is_store_away = False
             if not seen or not self.is_held():  # a heartbeat after the end does not revive the session
                 self.ended.set()
                 break

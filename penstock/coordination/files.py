@@ -41,6 +41,8 @@ _POLL_SECONDS = 0.02
 #: versions beyond the newest before old ones are removed
 _OLD_VERSIONS = 16
 _DRAFT = ".draft-"
+#: a session without a heartbeat for so long is removed, in seconds: nobody may ever look at it
+_ABANDONED_SECONDS = 86_400.0
 
 
 class FileStore(Store):
@@ -151,7 +153,20 @@ class FileStore(Store):
     # -- sessions and members --------------------------------------------------------------------
 
     def start_session(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Session:
-        return FileSession(self, timeout_seconds)
+        session = FileSession(self, timeout_seconds)
+        with contextlib.suppress(OSError):
+            self._remove_abandoned(self._session_path(session.id).stat().st_mtime)
+        return session
+
+    def _remove_abandoned(self, now: float) -> None:
+        """Remove the sessions of processes that were killed long ago, by the clock of the file system."""
+        with os.scandir(self.directory / "sessions") as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    facts = entry.stat()
+                    # one that was set to live longer than that has heartbeats further apart
+                    if now - facts.st_mtime > max(_ABANDONED_SECONDS, 10 * _timeout_of(Path(entry.path))):
+                        os.unlink(entry.path)
 
     def is_alive(self, session: str) -> bool:
         path = self._session_path(session)
@@ -161,6 +176,8 @@ class FileStore(Store):
                 count, timeout = path.read_bytes().split()
             except FileNotFoundError:
                 self._check_available()
+                with self._lock:
+                    self._pulses.pop(session, None)
                 return False
             except ValueError:  # being written just now
                 return True
@@ -298,6 +315,14 @@ def _remove_member(path: Path, owner: str | None) -> None:
             with contextlib.suppress(FileExistsError):
                 os.link(renamed, path)
         renamed.unlink(missing_ok=True)
+
+
+def _timeout_of(path: Path) -> float:
+    """The timeout of a session; 0 if it cannot be read."""
+    try:
+        return float(path.read_bytes().split()[1])
+    except (ValueError, IndexError):
+        return 0.0
 
 
 def _name(version: int) -> str:

@@ -118,16 +118,20 @@ def acquire(
     *,
     above: int | Callable[[], int] = 0,
     seconds: float = 0.0,
+    preempt: bool = False,
 ) -> Lease | None:
     """Acquire a lease, waiting at most so long; None when another still holds it, or our session has ended.
 
-    The generation is above any that the store has granted and above `above`: the newest in the directory to be written.
+    With `preempt` it is taken from a living holder, who notices with its next heartbeat; what it writes until then must
+    be refused by the generation. The generation is above any that the store has granted and above `above`: the newest
+    in the directory to be written.
     """
     deadline = clock() + seconds
     while session.is_held():
         record = store.get(path)
         current = LeaseRecord.from_record(record)
-        if current.session is None or current.session == session.id or not store.is_alive(current.session):
+        is_free = current.session is None or current.session == session.id
+        if preempt or is_free or not store.is_alive(str(current.session)):
             least = above() if callable(above) else above
             mine = LeaseRecord(max(current.generation, least) + 1, session.id)
             version = None if record is None else record.version

@@ -121,6 +121,8 @@ def _outputs_in(log: ResultLog, epoch: int) -> set[str] | None:
         return log.outputs_in(epoch)
     except InternalError:
         return None
+
+
 def find_unchecked(folder: Path, job: str) -> list[str]:
     """The outputs of a job with sinks that were not compared with the state, or were refused."""
     cursors = read_cursors(folder) or Cursors()

@@ -55,6 +55,8 @@ class Deliveries:
         self.generation: Callable[[], int] = lambda: 0
         #: gets an output and the error of one of its sinks; returns whether its job fails alone
         self.on_failure: Callable[[str, PenstockError], bool] = lambda output, error: False
+        #: is called before each write to a sink, and raises if this engine may write no more
+        self.check_lease: Callable[[], None] = lambda: None
         #: is called when all sinks have an epoch
         self.on_delivered: Callable[[int], None] = lambda epoch: None
         #: what the state has recorded; None: sinks are not compared with it
@@ -90,7 +92,7 @@ class Deliveries:
         they are if a former version has written none; `most`: where they are at most. Who `leads` writes them from now
         on."""
         with self._lock:
-            self._leads, self._is_closed, self.error = leads, False, None
+            self._leads, self._is_closed, self.error, self._workers = leads, False, None, None
             folder = self._log.folder
             found = read_cursors(folder)
             self._labels = read_sink_labels(folder)
@@ -303,7 +305,9 @@ class Deliveries:
                 for one in self._sinks[output]:
                     one.is_retiring = True
                     self._submit(one)
-                if self._is_holding and not any(one.pending for one in self._sinks[output]):
+                if not self._sinks[output] or (
+                    self._is_holding and not any(one.pending for one in self._sinks[output])
+                ):
                     del self._sinks[output]  # nothing of it is open
 
     def lacking(self, epoch: int) -> Collection[str]:
@@ -383,7 +387,8 @@ class Deliveries:
             ones = [one for ones in self._sinks.values() for one in ones if one.pending]
             ones = [one for one in ones if not (one.is_retiring and one.outage is not None)]
             found = [
-                DeliveryLag.of(one, now - self._appended_at.setdefault(one.pending[0], now)) for one in ones
+                DeliveryLag.of(one, now - self._appended_at.setdefault(one.pending[0], now), now)
+                for one in ones
             ]
         return sorted(found, key=lambda lag: lag.cursor)
 
@@ -397,11 +402,12 @@ class Deliveries:
 
     @property
     def outage(self) -> Outage | None:
-        """The longest outage of a sink whose job is not dropped; None if none is away."""
+        """The longest outage of a sink whose job is not dropped; None if none is away and all respond."""
+        now = time.monotonic()
         with self._lock:
             ones = [one for ones in self._sinks.values() for one in ones if not one.is_retiring]
-            outages = [one.outage for one in ones if one.outage is not None]
-        return min(outages, key=lambda one: one.since, default=None)
+            outages = [one.find_outage(now) for one in ones]
+        return min((one for one in outages if one is not None), key=lambda one: one.since, default=None)
 
     def finish(self, seconds: float, longest_outage_seconds: float = 0.0) -> None:
         """Wait until the sinks have everything: at most so long for those that are not away, and for an outage until it
@@ -413,11 +419,10 @@ class Deliveries:
                 waiting = [
                     one for ones in self._sinks.values() for one in ones if self._next_epoch(one) is not None
                 ]
-                active = [one for one in waiting if one.outage is None]
-                away = [
-                    one for one in waiting if one.outage and now - one.outage.since < longest_outage_seconds
-                ]
-                if not (away or (active and now < deadline)):
+                outages = [one.find_outage(now) for one in waiting]
+                is_active = None in outages and now < deadline
+                is_away = any(one and now - one.since < longest_outage_seconds for one in outages)
+                if not (is_away or is_active):
                     break
                 self._changed.wait(0.1)
         self._save(at_once=True)
@@ -427,7 +432,7 @@ class Deliveries:
         """Deliver nothing more, and close all sinks."""
         with self._lock:
             self._is_closed = True
-            workers, self._workers = self._workers, None
+            workers = self._workers
         if workers is not None:
             workers.close(seconds=1.0)
         self._save(at_once=True)
@@ -447,6 +452,10 @@ class Deliveries:
                     _close(one)
                 finally:
                     one.lock.release()
+
+    def wait_until_ended(self, seconds: float) -> bool:
+        """Wait at most so long, after `close`, until no write to a sink is under way; returns whether none is."""
+        return self._workers is None or self._workers.close(seconds)
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -472,6 +481,7 @@ class Deliveries:
         try:
             with one.lock:
                 if not (self._is_closed or self._is_holding or one.failure or one.is_retiring):
+                    self.check_lease()
                     self._open(one)
                 while (epoch := self._next_epoch(one)) is not None:
                     self._write(one, epoch)
@@ -497,6 +507,7 @@ class Deliveries:
 
     def _write(self, one: SinkDelivery, epoch: int) -> None:
         """Deliver an epoch to a sink."""
+        self.check_lease()
         self._open(one)
         rows = self._log.of(one.output, epoch)
         if rows is None and self._leads and not self._log.has(epoch):

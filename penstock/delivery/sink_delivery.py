@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -15,6 +17,8 @@ from penstock.sinks.contract import Sink
 
 #: how often an epoch is delivered again under another generation, when the leader has changed meanwhile
 _ATTEMPTS = 20
+#: a sink that has not returned from a call for so long is shown as one that does not respond, in seconds
+SILENT_SECONDS = 10.0
 
 
 @dataclass
@@ -40,6 +44,8 @@ class SinkDelivery:
     #: whether a worker has it or will have it
     is_submitted: bool = False
     outage: Outage | None = None
+    #: since when a call of the sink is under way, by the monotonic clock
+    called_at: float | None = None
     #: the error after which it gets nothing more until its job is resumed
     failure: BaseException | None = None
     #: its job is dropped: what it lacks is delivered if it is not away, and then it is closed
@@ -78,7 +84,8 @@ class SinkDelivery:
     def open(self) -> None:
         """Open the sink, if it is not."""
         if not self.is_open:
-            self.sink.open(self.label, dict(self.schema))
+            with self._calling():
+                self.sink.open(self.label, dict(self.schema))
             self.is_open = True
 
     def write(self, epoch: int, rows: pl.DataFrame, digest: str, generation: Callable[[], int]) -> bool:
@@ -87,14 +94,43 @@ class SinkDelivery:
         for attempt in range(_ATTEMPTS):
             current = generation()
             try:
-                self.sink.take_over(current)
-                self.sink.identify(digest)
-                return self.sink.write(epoch, rows)
+                with self._calling():
+                    self.sink.take_over(current)
+                    self.sink.identify(digest)
+                    return self.sink.write(epoch, rows)
             except ExternalError as refused:
                 is_same = generation() == current
                 if refused.condition != "FENCED" or is_same or attempt + 1 == _ATTEMPTS:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        self.called_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self.called_at = None
+
+    def silent_seconds(self, now: float) -> float:
+        """For how long a call of the sink has not returned; 0 if that is not unusual."""
+        since = self.called_at
+        seconds = 0.0 if since is None else now - since
+        return seconds if seconds >= SILENT_SECONDS else 0.0
+
+    def find_outage(self, now: float) -> Outage | None:
+        """The outage that the sink has reported, or the one that it must have if it does not respond; None if there is
+        none. A server may be stopped while its kernel keeps the connection."""
+        seconds = self.silent_seconds(now)
+        if self.outage is not None or not seconds:
+            return self.outage
+        error = ExternalError(
+            "SINK_NOT_RESPONDING",
+            f"{self.place} has not responded for {seconds:.0f} s",
+            hint="Look whether it hangs. The engine waits; other sinks get their rows meanwhile.",
+            is_transient=True,
+        )
+        return Outage(f"deliver {self.name} to {self.place}", error, now - seconds, failures=0)
 
     def close(self) -> None:
         """Close the sink, if it is open."""
@@ -118,12 +154,23 @@ class DeliveryLag:
     seconds: float
     failures: int = 0
     error: str = ""
+    #: for how long it has not responded; 0 if it does
+    silent_seconds: float = 0.0
 
     @staticmethod
-    def of(one: SinkDelivery, waited_seconds: float) -> DeliveryLag:
+    def of(one: SinkDelivery, waited_seconds: float, now: float) -> DeliveryLag:
         """The lag of a sink whose first missing epoch has waited for so long."""
-        failures, error = (0, one.failure) if one.outage is None else (one.outage.failures, one.outage.error)
+        outage = one.find_outage(now)
+        failures, error = (0, one.failure) if outage is None else (outage.failures, outage.error)
         text = "" if error is None else error.text() if isinstance(error, PenstockError) else repr(error)
         return DeliveryLag(
-            one.output, one.name, one.place, one.cursor, len(one.pending), waited_seconds, failures, text
+            one.output,
+            one.name,
+            one.place,
+            one.cursor,
+            len(one.pending),
+            waited_seconds,
+            failures,
+            text,
+            one.silent_seconds(now),
         )

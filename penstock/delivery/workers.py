@@ -59,8 +59,8 @@ class Workers(Generic[Item]):
             if self._later or self._lacks_thread():
                 self._wake_watcher()
 
-    def close(self, seconds: float = 0.0) -> None:
-        """Execute nothing more; wait at most so long for items under way."""
+    def close(self, seconds: float = 0.0) -> bool:
+        """Execute nothing more; wait at most so long for items under way. Returns whether none is left."""
         with self._lock:
             self._is_closed = True
             self._due.clear()
@@ -72,6 +72,7 @@ class Workers(Generic[Item]):
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(deadline - time.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in threads)
 
     def _add_due(self, now: float, item: Item) -> None:
         self._due.append((now, item))

@@ -403,10 +403,11 @@ class Engine:
         report = retry(f"execute epoch {number}", execute)
         with self._busy, self._note_failure():
             admission.observe(report.units, report.seconds, report.pending)
-            if end.commands > start.commands and self.role.logs is not None:
-                self.role.logs.stop_unused(self.program.catalogue, self.plan)
             run.add(report)
             self.meter.add(report)
+            if end.commands > start.commands and self.role.logs is not None:
+                self.role.logs.stop_unused(self.program.catalogue, self.plan)
+                self.meter.registry.retain("job", self.plan.outputs.keys())
             if watch is not None:
                 watch(report)
             self._ended_epoch = number

@@ -133,7 +133,7 @@ class EngineRole:
             if self.is_leader:
                 self.recovery = recover(self.state, program, self._semantics, at_hand=self.has_warm_cache)
             self.logs = OpenLogs(self.state, buckets, leads=self.is_leader)
-            self._deliver_as(program)
+            self._deliver_as(program, check)
             applied = self.applied_commands()
             # the program starts the logs of newer commands itself: a failure there may cost one job alone
             logs = self.logs
@@ -151,9 +151,10 @@ class EngineRole:
             raise
         return self.logs
 
-    def _deliver_as(self, program: Program) -> None:
-        """Deliver as the leader, or as a follower under the leader's generation."""
+    def _deliver_as(self, program: Program, check: Callable[[], None]) -> None:
+        """Deliver as the leader, as long as `check` raises nothing, or as a follower under the leader's generation."""
         deliveries, leader = program.deliveries, self._leader
+        deliveries.check_lease = check
         deliveries.generation = (lambda: self.state.generation) if leader is None else leader.generation
         deliveries.recorded = RecordedEpochs(self.state.records.newest_epoch, self._digest_of_record)
         if leader is not None and self._assignment is not None and self._assignment.holds_rows:
@@ -312,6 +313,7 @@ class EngineRole:
         self._claim_records(fence.generation, program)
         deliveries = program.deliveries
         deliveries.generation = lambda: self.state.generation
+        deliveries.check_lease = fence.check
         if self.logs is not None:
             self.logs.lead(program.epochs.plan(program.commands), self._leader_log_memory())
         deliveries.follow()

@@ -191,7 +191,7 @@ class OutageStatus:
 @dataclass(frozen=True)
 class DeliveryStatus:
     """A sink that is behind: the epoch up to which it has all rows of a job, how many epochs with rows it lacks, how
-    long the first of them has waited, and the last error while it is away."""
+    long the first of them has waited, the last error while it is away, and for how long it has not responded."""
 
     job: str
     sink: str
@@ -200,6 +200,7 @@ class DeliveryStatus:
     seconds: float
     failures: int
     error: str
+    silent_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,9 @@ class EngineStatus:
             "log_doubts": body.get("log_doubts", {}),
             "outage": _read(OutageStatus, body["outage"]) if "outage" in body else None,
             "retries": body.get("retries", 0),
-            "deliveries": tuple(_read(DeliveryStatus, one) for one in body.get("deliveries", ())),
+            "deliveries": tuple(
+                _read(DeliveryStatus, {"silent_seconds": 0.0, **one}) for one in body.get("deliveries", ())
+            ),
             "result_log_bytes": body.get("result_log_bytes", 0),
         }
         return _read(EngineStatus, {**body, **parts})
@@ -286,6 +289,7 @@ def set_engine(registry: Registry, status: EngineStatus) -> None:
     registry.replace(m.LOG_DOUBTS, (((stream,), count) for stream, count in status.log_doubts.items()))
     outages = [] if status.outage is None else [status.outage.seconds]
     outages += [one.seconds for one in status.deliveries if one.failures]
+    outages += [one.silent_seconds for one in status.deliveries]
     registry.set(m.OUTAGE_SECONDS, max(outages, default=0.0))
     registry.set(m.EXTERNAL_RETRIES, status.retries)
     registry.replace(m.DELIVERY_LAG, (((one.job, one.sink), one.epochs) for one in status.deliveries))

@@ -147,7 +147,14 @@ def _outage_status(outage: Outage) -> OutageStatus:
 def _delivery_status(lags: Sequence[DeliveryLag]) -> list[DeliveryStatus]:
     return [
         DeliveryStatus(
-            one.job, one.sink, one.cursor, one.epochs, round(one.seconds, 1), one.failures, one.error
+            one.job,
+            one.sink,
+            one.cursor,
+            one.epochs,
+            round(one.seconds, 1),
+            one.failures,
+            one.error,
+            round(one.silent_seconds, 1),
         )
         for one in lags
     ]

@@ -35,13 +35,15 @@ from penstock.epoch.report import EpochReport
 from penstock.ha.schemes import SEMANTICS, Semantics, SemanticsFacts
 from penstock.query.physical import OutputPlan, Plan
 from penstock.state.directory import StateDirectory
-from penstock.state.durable import open_private
+from penstock.state.durable import open_private, write_whole
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
 
 _LOG = logging.getLogger(__name__)
 #: the file in the state directory that has a line for each recovery
 RECOVERY_LOG = "recoveries.jsonl"
+#: the most that it may have
+RECOVERY_LOG_BYTES = 4 << 20
 #: jobs that a line of the engine's log names
 _LOGGED_JOBS = 20
 
@@ -235,7 +237,8 @@ class RecoveryOutcome:
         return dict(affected[:most])
 
     def append_to_log(self, state: StateDirectory) -> None:
-        """Append a line to the state directory's recovery log. The log is for people, and may be lost."""
+        """Append a line to the state directory's recovery log. The log is for people, and may be lost; of one that has
+        become long the first half is removed."""
         line = {"at": round(time.time(), 3), "semantics": str(self.semantics), **self.counts()}
         line |= {"durable_epoch": self.durable_epoch, "recorded_epoch": self.recorded_epoch}
         jobs = {name: one.to_json() for name, one in self.by_job().items()}
@@ -243,8 +246,13 @@ class RecoveryOutcome:
             line["jobs"] = jobs
         logged_jobs = dict(list(jobs.items())[:_LOGGED_JOBS])
         _LOG.info("recovered", extra={"facts": {**line, "jobs": logged_jobs}})
-        with open(state.path / RECOVERY_LOG, "a", encoding="utf-8", opener=open_private) as file:
+        path = state.path / RECOVERY_LOG
+        with open(path, "a", encoding="utf-8", opener=open_private) as file:
             file.write(json.dumps(line) + "\n")
+            is_long = file.tell() > RECOVERY_LOG_BYTES
+        if is_long:
+            lines = path.read_bytes().splitlines(keepends=True)
+            write_whole(path, b"".join(lines[len(lines) // 2 :]))
 
 
 @dataclass

@@ -432,7 +432,7 @@ class EpochRunner:
         self._program.prune_results(oldest - followers_lack, self._result_log_bytes)
         self._program.prune_side_output(self._side_output_limits)
         if oldest:  # after epoch 0 a rollback can still go back to the start
-            self._program.epochs.forget_commands_before(end.commands)
+            self._program.epochs.forget_before(end.commands, oldest - followers_lack)
         for name, scan in self._program.epochs.plan(self._program.commands).scans.items():
             if name in end.at:
                 scan.stream.log.prune(end.at[name])

@@ -36,9 +36,13 @@ LOOK_SECONDS = 0.2
 _JOIN_SECONDS = 60.0
 #: engines that may end with an error in a row, without an epoch between them
 _STRIKES = 3
+#: for so long after an outage of the coordination store, and a few leases more, engines are expected to join again
+_RETURN_SECONDS = 10.0
 #: the least time between two starts after an engine ended with an error
 _PAUSE_SECONDS = 5.0
 
+#: the logs of so many engines are kept, the latest
+_LOGS = 50
 #: how much of the end of a log is searched for an error
 _TAIL_BYTES = 20_000
 
@@ -100,6 +104,8 @@ class Coordinator:
         #: whether the last engine started here that ended did so with an error
         self._ended_with_error = False
         self._store_unavailable = False
+        #: until then engines that an outage of the store has cut off are expected to join again
+        self._returning_until = 0.0
         self._reported_leader: tuple[str | None, int] = (None, 0)
         self._reported_phase: dict[str, str] = {}
         self._controller = UnitController(unit, report)
@@ -162,7 +168,9 @@ class Coordinator:
         """Report once that the coordination store is unreachable, and that it is back."""
         if away is not None and not self._store_unavailable:
             self._report(f"{away.text()} Until it is back, no engine is started.")
-        elif away is None and self._store_unavailable:
+        if away is not None or self._store_unavailable:
+            self._returning_until = time.monotonic() + _RETURN_SECONDS + 3 * self._unit.launch.lease_seconds
+        if away is None and self._store_unavailable:
             self._report(f"the coordination store {self._unit.store.describe()} is back")
         self._store_unavailable = away is not None
 
@@ -321,7 +329,11 @@ class Coordinator:
             self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *needs.leave}))))
         if is_taking_over(record, self._seen, time.time()):
             return  # a start beside it would slow it down
-        if find_returning(record, self._known, self._seen, time.time(), self._unit.launch.lease_seconds):
+        after_outage = self._store_unavailable or time.monotonic() < self._returning_until
+        lease_seconds = self._unit.launch.lease_seconds
+        if find_returning(
+            record, self._known, self._seen, time.time(), lease_seconds, after_outage=after_outage
+        ):
             return
         for kind in needs.start:
             if time.monotonic() < self._not_before or (record.leader in self._seen and self._is_delayed()):
@@ -353,13 +365,22 @@ class Coordinator:
         return at > now
 
     def _remove_unused(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
-        """Remove the state of followers that are gone."""
+        """Remove the state of followers that are gone, and the logs of engines that are gone for long."""
         returning = find_returning(record, self._known, engines, time.time())
         used = {*engines, *record.pending, *returning, os.path.basename(record.directory)}
         folder = self._unit.shared / "replicas"
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name not in used:
                 rmtree(folder / name, ignore_errors=True)
+        logs = self._unit.log("any").parent
+        for name in os.listdir(logs) if logs.is_dir() else ():
+            engine = name.removesuffix(".log").removesuffix("-spark")
+            if (
+                re.fullmatch(r"e\d+", engine)
+                and int(engine[1:]) <= record.started - _LOGS
+                and engine not in used
+            ):
+                (logs / name).unlink(missing_ok=True)
 
     def _report_engines(self, record: UnitRecord, engines: dict[str, UnitEngine]) -> None:
         for name, engine in engines.items():

@@ -52,9 +52,14 @@ def find_returning(
     engines: Mapping[str, UnitEngine],
     now: float,
     within_seconds: float | None = None,
+    *,
+    after_outage: bool = False,
 ) -> set[str]:
     """The followers whose sessions have ended and whose processes seem up: they may have been paused, and join again.
-    `within_seconds`: only if no engine has joined, and only those lost at most that long ago."""
+    `within_seconds`: only if no engine has joined, and only those lost at most that long ago. After an outage of the
+    coordination store all engines join again, also the one that led."""
+    if after_outage:
+        return {name for name, engine in known.items() if name not in engines and engine.seems_up}
     if within_seconds is not None and engines:
         return set()
     return {

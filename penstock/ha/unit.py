@@ -225,11 +225,7 @@ class Unit:
         root = root.resolve()
         launch = read_launch(root)
         if launch is None:
-            raise UserError(
-                "NO_UNIT",
-                f"no HA unit was started on {root}",
-                hint="Start one with `penstock run APP --ha --state DIR`.",
-            )
+            raise _no_unit(root)
         return Unit(root, launch, open_store(launch.coordination))
 
     @staticmethod
@@ -246,6 +242,15 @@ class Unit:
     def log(self, engine: str) -> Path:
         """The log file of an engine."""
         return self.shared / "logs" / f"{engine}.log"
+
+    def renew_shared_records(self) -> None:
+        """Only read the shared epoch records from now on: this process does not lead any more."""
+        self.shared_records = SharedRecords(self.shared / "agreed")
+
+    def require_launch(self) -> None:
+        """Raise NO_UNIT if the unit is no longer on its state directory: nobody waits for it any more."""
+        if read_launch(self.root) is None:
+            raise _no_unit(self.root)
 
     # -- the record ------------------------------------------------------------------------------
 
@@ -374,19 +379,29 @@ class Unit:
                 hint="Stop it first: `penstock ha stop --state DIR`.",
             )
 
-    def lease(self, session: Session, own: Sequence[Path], seconds: float) -> Lease | None:
-        """The leader's lease, if it becomes free within so many seconds. Its generation is above all that have written
-        to the unit's state or to the directories in `own`."""
+    def lease(
+        self, session: Session, own: Sequence[Path], seconds: float, *, preempt: bool = False
+    ) -> Lease | None:
+        """The leader's lease, if it becomes free within so many seconds, or at once if its holder is to lose it. Its
+        generation is above all that have written to the unit's state or to the directories in `own`."""
 
         def above() -> int:
             places = [Path(self.record().directory), *own]
             newest = [StateDirectory(place).newest_generation for place in places]
             return max(self.shared_records.newest_generation, *newest)
 
-        return acquire(self.store, self.leader_path, session, above=above, seconds=seconds)
+        return acquire(self.store, self.leader_path, session, above=above, seconds=seconds, preempt=preempt)
 
     def close(self) -> None:
         self.store.close()
+
+
+def _no_unit(root: Path) -> UserError:
+    return UserError(
+        "NO_UNIT",
+        f"no HA unit was started on {root}",
+        hint="Start one with `penstock run APP --ha --state DIR`.",
+    )
 
 
 def unit_name(app: str, root: Path) -> str:

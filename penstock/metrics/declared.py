@@ -68,7 +68,7 @@ OUTAGE_SECONDS = _declare(
     "outage_seconds",
     "gauge",
     "seconds",
-    "How long something outside has been away that the engine, or the rows of a job, wait for.",
+    "How long something outside has been away, or silent, that the engine, or the rows of a job, wait for.",
 )
 DELIVERY_LAG = _declare(
     "delivery_lag_epochs",

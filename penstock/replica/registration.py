@@ -2,7 +2,8 @@
 
 An engine that does not lead registers again after its session has ended. It held no lease, so nothing that it did
 meanwhile has to be refused: a stall of the whole machine costs the leader its lease, but does not cost the unit its
-follower.
+follower. After an outage of the coordination store every engine registers again, the former leader too, which has
+stopped leading before.
 """
 
 from __future__ import annotations
@@ -53,28 +54,27 @@ class Registration:
             with contextlib.suppress(ExternalError):
                 self._unit.join(self.session, self._name, self.entry)
 
+    def reset(self, **fields: Any) -> None:
+        """Change fields of the entry, which are reported when the engine joins again."""
+        with self._lock:
+            self.entry = replace(self.entry, **fields)
+
     def rejoin(self) -> None:
         """Join in a new session, under the same name, after the former session has ended.
 
-        On failure: `ExternalError` LEASE_LOST if another engine was started instead, or the store does not answer.
+        On failure: `ExternalError` STORE_UNAVAILABLE if the store does not answer, so that this has to be repeated;
+        LEASE_LOST if another engine was started instead.
         """
         self.session.close()
         seconds = self._unit.launch.lease_seconds
-        try:
-            if self._is_replaced():
-                raise self._lost("Another engine was started in its place.", stalled=True)
-            session = self._unit.store.start_session(seconds)
-        except ExternalError as error:
-            if error.condition != "STORE_UNAVAILABLE":
-                raise
-            raise self._lost(
-                f"The coordination store {self._unit.store.describe()} does not answer."
-            ) from error
+        if self._is_replaced():
+            raise self._lost("Another engine was started in its place.")
+        session = self._unit.store.start_session(seconds)
         deadline = time.monotonic() + _PATIENCE * seconds
         while not self._join_in(session):
             if time.monotonic() >= deadline or not session.is_held():
                 session.close()
-                raise self._lost("Its name in the unit is taken.", stalled=True)
+                raise self._lost("Its name in the unit is taken.")
             time.sleep(_POLL_SECONDS)
 
     def _join_in(self, session: Session) -> bool:
@@ -85,23 +85,26 @@ class Registration:
                 if not self._unit.join(session, self._name, engine):
                     return False
             except ExternalError:
-                return False
+                session.close()
+                raise
             self.session, self.entry = session, engine
             return True
 
     def _is_replaced(self) -> bool:
-        """Whether another engine of this kind is up or was requested."""
+        """Whether another engine of this kind is up or was requested. Nobody has replaced the leader of the record."""
         record, kind = self._unit.record(), self.entry.kind
+        if record.leader == self._name:
+            return False
         kinds = {other: engine.kind for other, engine in self._unit.engines().items() if engine.seems_up}
         kinds |= {
             other: "active" if one == "active" else "passive" for other, (one, _) in record.pending.items()
         }
         return any(kinds[other] == kind for other in kinds.keys() - {self._name, record.leader})
 
-    def _lost(self, detail: str, *, stalled: bool = False) -> ExternalError:
+    def _lost(self, detail: str) -> ExternalError:
         return ExternalError(
             "LEASE_LOST",
             f"the session of engine {self._name} has ended",
-            detail=f"It was paused, or the store did not answer. {detail}" if stalled else detail,
+            detail=f"It was paused, or the store did not answer. {detail}",
             hint="The coordinator starts another engine where the scheme asks for one.",
         )

@@ -1,9 +1,12 @@
 """Runs one engine of an HA unit: it stands by or follows as the scheme asks, and leads once it has the lease.
 
 Invariants:
-- It leads only with the lease, and ends when the lease is lost: what it would still write is refused.
+- It leads only with the lease, and stops when the lease is lost: what it would still write is refused.
 - A follower repeats the epochs of the unit's epoch records, on a state directory of its own. Its directory becomes the
   unit's only after it has delivered all rows it held back; if it fails before, the former directory is in force.
+- An outage of the coordination store ends no engine. One that follows or stands by continues. One that led has stopped
+  writing with its lease; it waits for the store and then takes part as if it was started again, with another lease and
+  a higher generation.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from penstock.replica.copy_agreement import CopyReporter
 from penstock.replica.follower import Follower
 from penstock.replica.lag import is_left_behind, may_end_others
 from penstock.replica.leader import Leader, LeadershipStart
+from penstock.replica.outages import has_stopped, is_in_force, is_outage, rejoin_after_outage
 from penstock.replica.registration import Registration
 from penstock.replica.spare_capacity import Priority, behind_seconds
 from penstock.replica.standby import Standby
@@ -45,6 +49,8 @@ from penstock.state.durable import make_private
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
+#: how long an engine that is to stop may take for that, in seconds
+STOP_SECONDS = 30.0
 
 
 class Replica:
@@ -69,11 +75,14 @@ class Replica:
         self._spark: SparkSession | None = None
         self._lease: Lease | None = None
         self._leader: Leader | None = None
+        #: the engine that runs or ran last, and the thread that looks at the unit meanwhile
+        self._engine: Engine | None = None
+        self._watcher: threading.Thread | None = None
         #: the sockets for status and commands
         self._servers = contextlib.ExitStack()
         self._gauge, self._recent = LoadGauge(), RecentEpochs()
-        #: whether it has started and is not warmed up yet
-        self._is_cold = False
+        #: whether Spark is started, where there is one; whether it has started and is not warmed up yet
+        self._is_started = self._is_cold = False
         self._priority = Priority()
         #: the generation of the last leader whose code was compared with this engine's
         self._checked_generation = -1
@@ -81,29 +90,60 @@ class Replica:
     def run(self) -> None:
         """Be an engine of the unit until the unit ends or releases this one."""
         try:
-            if self._unit.primary(self._name) is not None:
-                self._priority.lower()
-            self._start_spark()
+            while (outage := self._take_part()) is not None:
+                self._wait_for_store(outage)
+        except PenstockError as error:
+            if may_end_others(error, led=self._leader is not None):
+                epoch = self._registration.entry.epoch
+                ended = (self._name, error.exit_code, "\n".join(error.parts()), epoch)
+                with contextlib.suppress(ExternalError):  # the error itself matters more
+                    self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
+            raise
+        finally:
+            self._registration.session.close()
+
+    # -- outages of the store --------------------------------------------------------------------
+
+    def _take_part(self) -> PenstockError | None:
+        """Be what the unit needs until it ends or releases this engine; returns the error if an outage of the
+        coordination store is the reason why this engine stopped before."""
+        try:
+            if not self._is_started:
+                self._start_spark()
+                self._is_started = True
             if self._kind == "active":
                 self._follow()
             elif (lease := self._stand_by()) is not None:
                 self._lead(lease)
         except PenstockError as error:
-            if may_end_others(error, led=self._leader is not None):
-                epoch = self._registration.entry.epoch
-                ended = (self._name, error.exit_code, "\n".join(error.parts()), epoch)
-                self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
-            raise
-        finally:
-            self._registration.session.close()
+            is_over = is_outage(error, self._registration.session) and has_stopped(
+                self._engine, self._watcher, STOP_SECONDS
+            )
+            if not is_over:
+                raise
+            return error
+        return None
+
+    def _wait_for_store(self, outage: PenstockError) -> None:
+        """Wait until the coordination store is back, and join the unit again, as what the scheme asks for now."""
+        self._print(
+            f"waits until the coordination store is back, and writes nothing until then: {outage.text()}"
+        )
+        self._lease = self._leader = self._engine = self._watcher = None
+        self._checked_generation = -1
+        self._kind = rejoin_after_outage(self._unit, self._registration)
+        self._print("the coordination store is back: it is in the unit again")
 
     def _start_spark(self) -> None:
+        if self._unit.primary(self._name) is not None:
+            self._priority.lower()
         if self._settings.master == INLINE:
             return
-        self._print("starting Spark")
-        log = self._unit.log(f"{self._name}-spark")
-        make_private(log.parent)
-        self._spark = session(self._settings, log)
+        if self._spark is None:
+            self._print("starting Spark")
+            log = self._unit.log(f"{self._name}-spark")
+            make_private(log.parent)
+            self._spark = session(self._settings, log)
         if (
             self._unit.primary(self._name) is None
         ):  # nobody leads: the first epoch is urgent, and warms up too
@@ -124,16 +164,13 @@ class Replica:
         return record.phase != "running" or self._name in record.leaving
 
     def _retry_outage(self, look: Callable[[], Any]) -> Any:
-        """Look at the unit. A short outage of the coordination store stops no engine whose session is held."""
+        """Look at the unit. An outage of the coordination store stops no engine that does not lead."""
         try:
             return look()
         except ExternalError as error:
-            if (
-                error.condition != "STORE_UNAVAILABLE"
-                or self._lease is not None
-                or not self._registration.session.is_held()
-            ):
+            if error.condition != "STORE_UNAVAILABLE" or self._lease is not None:
                 raise
+            self._unit.require_launch()
             time.sleep(LOOK_SECONDS)
 
     def _rejoin_if_lost(self) -> None:
@@ -234,15 +271,18 @@ class Replica:
         def watch() -> None:
             try:
                 while not over.is_set():
-                    self._look(engine)
+                    self._retry_outage(partial(self._look, engine))
                     if look_too is not None:
                         self._retry_outage(look_too)
                     over.wait(LOOK_SECONDS)
             except BaseException as error:
                 failures.append(error)
                 engine.stop()
+                if not over.wait(STOP_SECONDS):  # it hangs: the unit is to start another engine
+                    self._registration.session.close()
 
         thread = threading.Thread(target=watch, name="unit", daemon=True)
+        self._engine, self._watcher = engine, thread
         thread.start()
 
         def on_phase(phase: str) -> None:
@@ -307,7 +347,12 @@ class Replica:
         report = self._registration.report
         while True:
             report(phase="ready", directory=str(own), epoch=-1)
-            while self._runs_other_code(code) or not self._unit.is_followable():  # the first that is up leads
+            # the first that is up leads
+            while (
+                self._runs_other_code(code)
+                or is_in_force(self._unit, self._name, own)
+                or not self._unit.is_followable()
+            ):
                 if (lease := self._acquire_lease(own)) is not None:
                     self._lead(lease)
                     return

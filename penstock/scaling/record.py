@@ -33,7 +33,7 @@ from penstock.scaling.settings import ElasticSettings
 
 #: loads that differ by this share are different: what did not help then may help now
 CHANGED_SHARE = 0.2
-#: how many entries of earlier engines are read
+#: how many entries are kept, the latest
 MAX_ENTRIES = 1_000
 #: a change that did not help is retried after this long even if the load is the same, in seconds
 RETRY_AFTER_SECONDS = 3600.0
@@ -106,20 +106,22 @@ class Entry:
 )
 @dataclass(frozen=True)
 class Record:
-    """All entries, oldest first."""
+    """The latest entries, oldest first; their numbers have no gaps."""
 
     entries: tuple[Entry, ...] = ()
 
     def add(self, decision: Decision, at: float, *, dry_run: bool = False) -> Record:
         """Add a decision whose execution starts, or would start but for the dry run."""
         outcome = Outcome.dry_run if dry_run else Outcome.under_way
-        return Record((*self.entries, Entry(len(self.entries), at, decision, outcome, at, changed_at=at)))
+        number = self.entries[-1].number + 1 if self.entries else 0
+        kept = self.entries[1 - MAX_ENTRIES :]
+        return Record((*kept, Entry(number, at, decision, outcome, at, changed_at=at)))
 
     def set_end(self, number: int, outcome: Outcome, at: float, why: str, backlog_seconds: float) -> Record:
         """Set the end of a change that is done (and watched from now on), failed or undone."""
         return self._replace_entry(
             replace(
-                self.entries[number],
+                self._entry(number),
                 outcome=outcome,
                 outcome_at=at,
                 changed_at=at,
@@ -130,10 +132,14 @@ class Record:
 
     def set_judgement(self, number: int, outcome: Outcome, at: float, why: str) -> Record:
         """Set the judgement of a change that was watched."""
-        return self._replace_entry(replace(self.entries[number], outcome=outcome, outcome_at=at, why=why))
+        return self._replace_entry(replace(self._entry(number), outcome=outcome, outcome_at=at, why=why))
+
+    def _entry(self, number: int) -> Entry:
+        return self.entries[number - self.entries[0].number]
 
     def _replace_entry(self, entry: Entry) -> Record:
-        return Record((*self.entries[: entry.number], entry, *self.entries[entry.number + 1 :]))
+        place = entry.number - self.entries[0].number
+        return Record((*self.entries[:place], entry, *self.entries[place + 1 :]))
 
     @property
     def last_change_at(self) -> float | None:

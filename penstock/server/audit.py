@@ -6,7 +6,8 @@ It has every statement that changes something, code, and what was refused becaus
 its role and the address. Reads are not in it, and neither are requests without a valid token: whoever sends those could
 push everything else out.
 
-Guarantees: a line is written before the response. At most `FILES` times `FILE_BYTES` are kept.
+Guarantees: a line is written before the response. At most `FILES` files are kept; a file is closed when it has
+`FILE_BYTES`, or when its first line is `FILE_SECONDS` old, so that what is very old goes where little is written too.
 On failure: a line that cannot be written is logged, and the request is answered.
 """
 
@@ -17,6 +18,7 @@ import json
 import logging
 import os
 import threading
+import time
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -29,12 +31,27 @@ from penstock.server.tokens import Caller, caller_facts
 
 FILE = "audit.jsonl"
 FILES, FILE_BYTES = 4, 8 << 20
+#: 120 days: with four files, a line is kept for a year at least, unless others push it out
+FILE_SECONDS = 120 * 86_400.0
 #: the longest text of a line, in characters
 _MAX_TEXT = 10_000
 
 
 class _PrivateFile(RotatingFileHandler):
     """Files that only their owner can read."""
+
+    #: until when lines go to this file, by the wall clock; None: not looked up yet
+    _closes_at: float | None = None
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:
+        """Whether the file has enough, or is old."""
+        if self._closes_at is None:
+            self._closes_at = _first_at(Path(self.baseFilename)) + FILE_SECONDS
+        return time.time() >= self._closes_at or bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:
+        super().doRollover()
+        self._closes_at = None
 
     def _open(self) -> TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -98,6 +115,13 @@ class Audit:
             if self._handler is not None:
                 self._handler.close()
                 self._handler = None
+
+
+def _first_at(path: Path) -> float:
+    """When the first line of a file was written; now if it has none."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path, encoding="utf-8") as file:
+        return datetime.fromisoformat(json.loads(file.readline())["at"]).timestamp()
+    return time.time()
 
 
 def _clean(text: str) -> str:

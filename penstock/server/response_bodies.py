@@ -53,6 +53,8 @@ class SinkLag(BaseModel):
     seconds: float
     failures: int
     error: str
+    #: how long it has not returned from a call, where that is long
+    silent_seconds: float = 0.0
 
 
 class JobFacts(BaseModel):

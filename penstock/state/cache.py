@@ -1,7 +1,12 @@
 """The host's cache of runs: uncompressed Arrow files in shared memory, which every worker of the host maps.
 
-Guarantees: `get` returns what was put under that name (run names are never reused), without a copy. A directory that
-another user could have prepared or can change is not used.
+Runs that no manifest names any more are forgotten by the driver on its own host. Elsewhere nobody says so: whoever adds
+a run evicts those that no process of the host has used for longest. The time of a file is that of its last use.
+
+Guarantees: `get` returns what was put under that name (run names are never reused), without a copy, and it stays
+readable when the run is evicted. A directory that another user could have prepared or can change is not used. What was
+used a moment ago is not evicted: where the runs in use need more than the cache has, some of them stay in it, instead
+of each pushing out the next.
 Does not guarantee that anything stays: any run may be removed at any time.
 On failure, or without room, it caches nothing; it never fails an epoch.
 """
@@ -13,6 +18,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -42,6 +49,14 @@ _CLEANER_MARK = "ends-with-"
 PART = "@"
 #: the directory of parts of runs, and the prefix of the directories of executors
 _PARTS, _EXECUTOR = "parts", "executor-"
+#: a run that was used within so many seconds is not evicted
+IN_USE_SECONDS = 60.0
+#: one that was not used for so long is evicted although there is room: no manifest is likely to name it
+_UNUSED_SECONDS = 3600.0
+#: a use of a run is noted so often at most
+_NOTE_SECONDS = 10.0
+#: of so many runs a process remembers when it noted their use
+_NOTED = 10_000
 
 
 #: waits for a process to end, then removes its cache directory, unless that has another owner by then, and the parent
@@ -78,12 +93,24 @@ def _file_name(run: str) -> str:
     return run.replace("/", "_")
 
 
+@dataclass(frozen=True)
+class _CachedFile:
+    """A file of a cache: when it was used last, by the clock of its file system, and whether it may be removed."""
+
+    used_at: float
+    path: Path
+    bytes: int
+    is_evictable: bool
+
+
 class HostCache:
     """The cache of one state directory on one host, with at most `limit_bytes`."""
 
-    def __init__(self, directory: Path, limit_bytes: int) -> None:
+    def __init__(self, directory: Path, limit_bytes: int, *, in_use_seconds: float = IN_USE_SECONDS) -> None:
         self.directory = directory
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._in_use_seconds = limit_bytes, in_use_seconds
+        #: when the use of a run was noted last, by the monotonic clock
+        self._noted: dict[str, float] = {}
 
     def claim(self, pid: int | None = None) -> None:
         """Mark the directory as used by this process (or `pid`), and remove those of processes that have ended. Beside
@@ -114,13 +141,13 @@ class HostCache:
             ).returncode = 0  # nobody waits for it: it outlives this process
 
     def put(self, name: str, frame: pl.DataFrame | pa.Table) -> None:
-        """Cache a frame, or the table that was made of it, under a run's name, if there is room."""
+        """Cache a frame, or the table that was made of it, under a run's name, if there is room or can be made."""
         path = self._path(name)
         if not self._is_private:
             return
         with contextlib.suppress(OSError, pa.ArrowException, pl.exceptions.PolarsError):
             table = dense_table(frame) if isinstance(frame, pl.DataFrame) else frame
-            if path.exists() or table.nbytes > self._room():
+            if path.exists() or not self._make_room(table.nbytes):
                 return
             make_private(path.parent, durable=False)
             temporary = path.with_suffix(f".{os.getpid()}.tmp")
@@ -141,9 +168,22 @@ class HostCache:
             return None
         try:
             with pa.memory_map(str(self._path(name))) as mapped:
-                return read_table(mapped)
+                table = read_table(mapped)
         except (OSError, pa.ArrowException):
             return None
+        self.note_use(name)
+        return table
+
+    def note_use(self, name: str) -> None:
+        """Note that a run is in use by this process, which may have it mapped since long ago."""
+        now = time.monotonic()
+        if now - self._noted.get(name, -_NOTE_SECONDS) < min(_NOTE_SECONDS, self._in_use_seconds / 4):
+            return
+        if len(self._noted) >= _NOTED:
+            self._noted.clear()
+        self._noted[name] = now
+        with contextlib.suppress(OSError):
+            os.utime(self._path(name))
 
     def has(self, name: str) -> bool:
         """Whether a run is cached."""
@@ -185,11 +225,34 @@ class HostCache:
         folder = self.directory / _PARTS if PART in name else self.directory
         return folder / f"{_file_name(name)}.arrow"
 
-    def _room(self) -> int:
+    def _make_room(self, size: int) -> bool:
+        """Evict runs that are not in use until there is room for so many bytes; returns whether there is."""
         make_private(self.directory, durable=False)
         space = os.statvfs(self.directory)
-        held = 0
+        files = sorted(self._list_files(), key=lambda file: file.used_at)
+        held = sum(file.bytes for file in files)
+        most = min(self._limit_bytes, held + space.f_bavail * space.f_frsize // 2) - size
+        if most < 0:
+            return False
+        now = time.time()
+        for file in files:
+            unused_seconds = now - file.used_at
+            is_needed = held > most and unused_seconds >= self._in_use_seconds
+            if file.is_evictable and (is_needed or unused_seconds >= _UNUSED_SECONDS):
+                file.path.unlink(missing_ok=True)  # whoever has it mapped still reads it
+                held -= file.bytes
+        return held <= most
+
+    def _list_files(self) -> list[_CachedFile]:
+        """The files of the cache. Those of a writer that was killed may be removed too, once they are old."""
+        found = []
         for folder in (self.directory, self.directory / _PARTS):
-            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
-                held += sum(file.stat().st_size for file in files)
-        return min(self._limit_bytes - held, space.f_bavail * space.f_frsize // 2)
+            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # evicted by another process meanwhile
+                        facts = entry.stat()
+                        is_evictable = entry.name.endswith((".arrow", ".tmp"))
+                        found.append(
+                            _CachedFile(facts.st_mtime, Path(entry.path), facts.st_size, is_evictable)
+                        )
+        return found

@@ -28,6 +28,8 @@ from penstock.state.run_rows import FrameRows, MappedRows, RunRows
 
 #: the number of run parts whose rows by time are remembered
 MAX_TIME_COUNTS = 10_000
+#: the number of runs of which it is remembered which parts were read
+MAX_PARTED = 10_000
 #: a run of at least this many bytes on disk is searched where it is mapped, instead of as a frame
 LARGE = 1 << 20
 
@@ -104,9 +106,8 @@ class RunStore:
 
     def read(self, name: str) -> pl.DataFrame:
         """The whole run, from memory, the host's cache or the directory, in this order."""
-        frame = self._open.get(name)
+        frame = self._find_open(name)
         if frame is not None:
-            self._open.move_to_end(name)
             return frame
         frame = self._cache.get(name) if self._cache is not None else None
         if frame is None:
@@ -242,6 +243,7 @@ class RunStore:
     def _map(self, key: str) -> MappedRows | None:
         assert self._cache is not None
         if (mapped := self._mapped.get(key)) is not None:
+            self._cache.note_use(key)
             return mapped
         table = self._cache.table(key)
         if table is None or any(column.num_chunks != 1 for column in table.itercolumns()):
@@ -255,9 +257,8 @@ class RunStore:
         return name in self._open or (self._cache is not None and self._cache.has(name))
 
     def _open_part(self, piece: Piece) -> pl.DataFrame:
-        frame = self._open.get(piece.key)
+        frame = self._find_open(piece.key)
         if frame is not None:
-            self._open.move_to_end(piece.key)
             return frame
         frame = self._cache.get(piece.key) if self._cache is not None else None
         if frame is None:
@@ -269,8 +270,12 @@ class RunStore:
         return frame
 
     def _note_part(self, piece: Piece) -> None:
-        if piece.ranges is not None:
-            self._parts.setdefault(piece.name, {})[piece.key] = piece.ranges
+        if piece.ranges is None:
+            return
+        if len(self._parts) >= MAX_PARTED and piece.name not in self._parts:
+            # of buckets that have migrated nobody here learns that their runs were merged
+            self._parts.pop(next(iter(self._parts)))
+        self._parts.setdefault(piece.name, {})[piece.key] = piece.ranges
 
     def _cut_from_wider_part(self, piece: Piece) -> pl.DataFrame | None:
         """Take the rows from a wider part of the run that is open or cached. As buckets of a run are merged into
@@ -279,7 +284,7 @@ class RunStore:
         for key, wider in self._parts.get(piece.name, {}).items():
             if (places := places_in(wider, piece.ranges)) is None:
                 continue
-            frame = self._open.get(key)
+            frame = self._find_open(key)
             if frame is None and self._cache is not None:
                 frame = self._cache.get(key)
             if frame is not None:
@@ -292,6 +297,15 @@ class RunStore:
         if self._cache is not None:
             self._cache.put(piece.key, frame)
         return frame, size
+
+    def _find_open(self, key: str) -> pl.DataFrame | None:
+        """The frame of a run or a part that is open in this process."""
+        frame = self._open.get(key)
+        if frame is not None:
+            self._open.move_to_end(key)
+            if self._cache is not None:
+                self._cache.note_use(key)
+        return frame
 
     def _keep_open(self, name: str, frame: pl.DataFrame) -> None:
         self._open[name] = frame

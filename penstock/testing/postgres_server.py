@@ -100,6 +100,21 @@ class PostgresServer:
             self._process.wait(60)
             self._process = None
 
+    def pause(self) -> None:
+        """Stop its processes where they are; the kernel keeps their connections and accepts further ones."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let its processes continue."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        pid = self._process.pid
+        os.kill(pid, number)  # first the one that starts the others
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), number)
+
     def remove(self) -> None:
         """Stop it and remove its folder."""
         self.stop()

@@ -72,7 +72,7 @@ def test_a_follower_writes_nothing_until_it_is_promoted(tmp_path: Path) -> None:
     for _ in range(2):
         follower.epochs.record_failures(1, commands, {number: ERROR})
     follower.epochs.record_failures(2, commands, {number: ERROR})  # another epoch: counted from one
-    follower.epochs.forget_commands_before(commands)
+    follower.epochs.forget_before(commands, 0)
     follower.follow_commands(commands)
     assert entries(state) == before
     assert not (state / "failures").exists()

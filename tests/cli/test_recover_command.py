@@ -137,7 +137,7 @@ def test_a_unit_skips_in_the_records_that_its_engines_share(tmp_path: Path) -> N
     assert record is not None
     assert list(record.spans) == []
     refused = run_in_process("recover", "exclude-job", str(root), "job")
-    assert "STATE_OF_A_UNIT" in refused.stderr
+    assert "UNKNOWN_JOB" in refused.stderr, "its leader is not interrupted for that"
 
 
 def test_nothing_is_decided_while_an_engine_runs(logs: Path, tmp_path: Path) -> None:

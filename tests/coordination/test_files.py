@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,21 @@ def test_an_address_names_a_store(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         open_store("redis://here")
     assert refused.value.condition == "BAD_ADDRESS"
+
+
+def test_sessions_of_processes_killed_long_ago_are_removed(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    folder = tmp_path / "sessions"
+    living = store.start_session(2.0)
+    for name, timeout, age in (("old", 2.0, 200_000), ("slow", 100_000.0, 200_000), ("young", 2.0, 3_600)):
+        (folder / name).write_text(f"{0:020d} {timeout}\n")
+        at = time.time() - age
+        os.utime(folder / name, (at, at))
+    another = store.start_session(2.0)
+    assert {path.name for path in folder.iterdir()} == {living.id, another.id, "slow", "young"}
+    assert living.is_held()
+    assert store.is_alive(living.id)
+    living.close()
+    assert not store.is_alive(living.id)
+    assert living.id not in store._pulses, "nothing is remembered of a session that has ended"
+    another.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.delivery import sink_delivery
 from penstock.engine.engine import Engine
 from penstock.engine.status import set_engine
 from penstock.engine.status_server import status
@@ -43,6 +44,29 @@ def test_a_sink_that_blocks_delays_no_other(tmp_path: Path) -> None:
         slow.gate.set()
         wait_until(lambda: len(slow.numbers()) == numbers.count, "its rows")
     assert slow.numbers() == well.numbers()
+
+
+def test_a_sink_that_does_not_respond_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_delivery, "SILENT_SECONDS", 0.3)
+    numbers, slow = Numbers(), Switched("slow")
+    with running(app_of(numbers, slow=slow), settings_of(tmp_path)) as engine:
+        slow.gate.clear()
+        numbers.add(5)
+        wait_until(lambda: any(lag.silent_seconds for lag in engine.program.deliveries.lags()), "the outage")
+        shown = status(engine, None)
+        (lag,) = shown.deliveries
+        assert "[SINK_NOT_RESPONDING] slow has not responded for" in lag.error
+        outage = engine.outage
+        assert outage is not None
+        assert outage.condition == "SINK_NOT_RESPONDING"
+        registry = Registry()
+        set_engine(registry, shown)
+        (line,) = [one for one in expose(registry).splitlines() if one.startswith("penstock_outage_seconds ")]
+        assert float(line.split()[1]) >= 0.3
+        slow.gate.set()
+        wait_until(lambda: len(slow.numbers()) == 5, "its rows")
+        wait_until(lambda: engine.outage is None, "the end of the outage")
+        assert not status(engine, None).deliveries
 
 
 def test_an_engine_starts_while_a_sink_is_away(tmp_path: Path) -> None:

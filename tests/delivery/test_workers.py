@@ -79,3 +79,18 @@ def test_no_more_items_block_at_once_than_allowed() -> None:
         assert not workers.is_idle
         gate.set()
         wait_until(lambda: len(running) == 10, "the others")
+
+
+def test_closed_workers_say_whether_something_is_still_under_way() -> None:
+    workers: Workers[Callable[[], object]] = Workers(lambda work: work(), "test")
+    started, gate = threading.Event(), threading.Event()
+
+    def block() -> None:
+        started.set()
+        gate.wait()
+
+    workers.submit(block)
+    assert started.wait(30)
+    assert not workers.close(0.05)
+    gate.set()
+    assert workers.close(30)

@@ -10,8 +10,10 @@ import pytest
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.epoch.recovery import RecoveryOutcome
+from penstock.epoch import recovery
+from penstock.epoch.recovery import RecoveryActions, RecoveryOutcome
 from penstock.ha.schemes import Semantics
+from penstock.state.directory import StateDirectory
 from tests.crash import (
     LINES,
     UNITS,
@@ -140,3 +142,17 @@ def test_an_engine_reports_what_its_recovery_did(tmp_path: Path, crash: Crash) -
     assert engine.role.recovery.lost_epochs == 3
     (line,) = (folder / "state" / "recoveries.jsonl").read_text().splitlines()
     assert json.loads(line)["lost_units"] == 3 * UNITS
+
+
+def test_the_log_of_recoveries_keeps_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "RECOVERY_LOG_BYTES", 20_000)
+    state = StateDirectory(tmp_path)
+    for number in range(500):
+        outcome = RecoveryOutcome(
+            Semantics.gap, actions=RecoveryActions(Semantics.gap), durable_epoch=number, recorded_epoch=number
+        )
+        outcome.append_to_log(state)
+    lines = [json.loads(line) for line in (tmp_path / "recoveries.jsonl").read_text().splitlines()]
+    assert (tmp_path / "recoveries.jsonl").stat().st_size <= 21_000
+    newest = [line["durable_epoch"] for line in lines]
+    assert newest == list(range(500 - len(lines), 500))

@@ -1,4 +1,4 @@
-"""A coordination store that is away never ends a unit: a real ZooKeeper is stopped for leases under real engines."""
+"""A coordination store that is away never ends a unit nor an engine of it: they stop writing, wait and continue."""
 
 from __future__ import annotations
 
@@ -44,14 +44,87 @@ def test_a_coordination_store_that_is_away_for_many_leases_ends_no_unit(
         kit.feeder.start()
         kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme))
         kit.wait_for_epochs()
-        generation = kit.record().generation
+        engines, generation = pids_of(kit), kit.record().generation
         server.stop()
+        wait_for_silence(kit)
         time.sleep(AWAY_SECONDS)
         server.start()
-        kit.wait_until("one leads again", lambda: kit.record().generation > generation and kit.leader(), 120)
-        kit.wait_for_epochs()
-        assert kit.record().phase == "running"
-        assert not kit.record().errors
+        check_that_the_engines_continue(kit, engines, generation)
         kit.finish(120)
     finally:
         kit.close()
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [Scheme.passive_replication, Scheme.passive_hot, Scheme.active_standby, Scheme.active_replication],
+)
+def test_engines_wait_for_files_that_are_away_and_none_is_started_again(
+    tmp_path: Path, scheme: Scheme
+) -> None:
+    kit = Kit(tmp_path, scheme, count=6_000, lease_seconds=LEASE_SECONDS)
+    store = kit.root / "ha" / "coordination"
+    away = store.with_name("away")
+    try:
+        kit.feeder.start()
+        kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme))
+        kit.wait_for_epochs()
+        for _ in range(2):
+            engines, generation = pids_of(kit), kit.record().generation
+            store.rename(away)
+            wait_for_silence(kit)
+            time.sleep(LEASE_SECONDS)
+            away.rename(store)
+            check_that_the_engines_continue(kit, engines, generation)
+        kit.finish(120)
+    finally:
+        kit.close()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_engines_on_spark_wait_with_their_sessions(tmp_path: Path) -> None:
+    scheme = Scheme.active_standby
+    kit = Kit(
+        tmp_path, scheme, master="local[1]", count=8_000, pause_seconds=0.5, lease_seconds=LEASE_SECONDS
+    )
+    store = kit.root / "ha" / "coordination"
+    away = store.with_name("away")
+    try:
+        kit.feeder.start()
+        kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme), 300)
+        kit.wait_for_epochs(2)
+        engines, generation = pids_of(kit), kit.record().generation
+        store.rename(away)
+        wait_for_silence(kit)
+        away.rename(store)
+        check_that_the_engines_continue(kit, engines, generation)
+        kit.finish(300)
+    finally:
+        kit.close()
+
+
+def pids_of(kit: Kit) -> dict[str, int]:
+    return {name: engine.pid for name, engine in kit.engines().items()}
+
+
+def wait_for_silence(kit: Kit) -> None:
+    """Wait until no epoch is recorded for a lease: the leader has stopped."""
+    seen, since = kit.epoch(), time.monotonic()
+    deadline = since + 20 * LEASE_SECONDS
+    while time.monotonic() - since < LEASE_SECONDS:
+        assert time.monotonic() < deadline, "epochs continue without a lease"
+        if kit.epoch() != seen:
+            seen, since = kit.epoch(), time.monotonic()
+        time.sleep(0.05)
+
+
+def check_that_the_engines_continue(kit: Kit, engines: dict[str, int], generation: int) -> None:
+    kit.wait_until("one leads again", lambda: kit.record().generation > generation and kit.leader(), 120)
+    kit.wait_for_epochs()
+    kit.wait_until("all have joined again", lambda: pids_of(kit) == engines, 120)
+    kit.wait_until("the unit is complete", lambda: is_complete(kit, kit.record().scheme), 120)
+    assert pids_of(kit) == engines, kit.read_logs()
+    assert kit.record().started == len(engines), "no engine was started again"
+    assert kit.record().phase == "running"
+    assert not kit.record().errors

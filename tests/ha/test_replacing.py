@@ -92,3 +92,20 @@ def test_a_follower_asked_to_leave_does_not_count_as_lost(
         del engines[gone]
         coordinator._look()
     assert len(starts) >= 6
+
+
+def test_the_logs_of_engines_that_are_gone_for_long_are_removed(tmp_path: Path) -> None:
+    unit = Unit.create(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
+    unit.create_record(UnitRecord(Scheme.passive_replication, str(unit.root), started=199))
+    logs = unit.log("e1").parent
+    logs.mkdir(parents=True)
+    for number in range(1, 200):
+        (logs / f"e{number}.log").touch()
+        (logs / f"e{number}-spark.log").touch()
+    (logs / "mine.log").touch()
+    Coordinator(unit, start=lambda unit, name, kind: None, report=lambda _: None)._look()
+    left = {path.name for path in logs.iterdir()}
+    assert left == {
+        "mine.log",
+        *(f"e{n}{part}.log" for n in range(151, 200) for part in ("", "-spark")),
+    }

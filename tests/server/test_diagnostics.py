@@ -78,7 +78,7 @@ def test_versions_that_were_folded_are_one(state: Path) -> None:
         site.sql("RESUME JOB pages")
         program = site.running.host.program
         program._intake._fold_after = 0  # type: ignore[union-attr]
-        program.epochs.forget_commands_before(program.commands)
+        program.epochs.forget_before(program.commands, 0)
         site.sql("PAUSE JOB pages")
         found = site.get("/jobs/pages/versions")
         assert [(one["did"], one["version"], one["at"] is None) for one in found] == [

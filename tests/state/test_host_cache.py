@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +209,111 @@ def test_the_rest_of_a_cached_part_is_not_read_from_disk_again(
     store.forget((entry.name,))
     store.section(entry, frozenset({1}))
     assert len(reads) == 3, "a forgotten run is read again"
+
+
+def age(cache: HostCache, name: str, seconds: float) -> None:
+    """Let a run not have been used for so long."""
+    at = time.time() - seconds
+    os.utime(cache.directory / f"{name}.arrow", (at, at))
+
+
+def test_a_run_that_nobody_uses_makes_room_for_a_new_one(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 200_000)
+    big = pl.DataFrame({"n": range(8_000)})
+    for name, seconds in (("one", 300), ("two", 200), ("three", 100)):
+        cache.put(name, big)
+        age(cache, name, seconds)
+    mapped = cache.get("one")  # a use
+    cache.put("four", big)
+    assert [name for name in ("one", "two", "three", "four") if cache.has(name)] == ["one", "three", "four"]
+    age(cache, "one", 100)
+    cache.put("five", big)
+    cache.put("six", big)
+    assert not cache.has("one")
+    assert mapped is not None
+    assert mapped.equals(big), "what is mapped stays readable"
+
+
+def test_runs_in_use_are_not_evicted_for_each_other(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 100_000)
+    big = pl.DataFrame({"n": range(8_000)})
+    cache.put("one", big)
+    cache.put("two", big)
+    assert cache.has("one")
+    assert not cache.has("two")
+
+
+def test_a_run_that_is_open_in_a_process_counts_as_used(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 1 << 20, in_use_seconds=0.0)
+    store = RunStore(tmp_path / "runs", cache)
+    entry = write_run(store, sorted_by_hash(FRAME, "user"))
+    store.read(entry.name)
+    file = entry.name.replace("/", "_")
+    age(cache, file, 500)
+    store.read(entry.name)
+    assert (cache.directory / f"{file}.arrow").stat().st_mtime > time.time() - 400
+
+
+def test_what_was_not_used_for_an_hour_is_removed_although_there_is_room(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 1 << 20)
+    cache.claim()
+    (tmp_path / "cache" / "ends-with-1").touch()
+    for name in ("old", "new"):
+        cache.put(name, FRAME)
+    (tmp_path / "cache" / "killed.17.tmp").write_bytes(b"half a run")
+    for file in ("old.arrow", "killed.17.tmp", "owner", "ends-with-1"):
+        os.utime(tmp_path / "cache" / file, (0, 0))
+    cache.put("newest", FRAME)
+    left = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert left == {"new.arrow", "newest.arrow", "owner", "ends-with-1"}
+
+
+SHARE = """
+import sys
+import time
+from pathlib import Path
+import polars as pl
+from penstock.state.cache import HostCache
+
+directory, mine, count = sys.argv[1:]
+cache = HostCache(Path(directory), 1_000_000, in_use_seconds=0.0)
+held = []
+for number in range(int(count)):
+    frame = pl.DataFrame({"n": range(number, number + 10_000)})
+    cache.put(f"{mine}-{number}", frame)
+    for other in "abcd":
+        for name in (f"{other}-{number}", f"{other}-{max(number - 3, 0)}"):
+            found = cache.get(name)
+            if found is not None:
+                first = int(name.partition("-")[2])
+                assert found["n"].to_list() == list(range(first, first + 10_000)), name
+                held = [*held[-20:], (first, found)]
+for first, frame in held:
+    assert frame["n"][0] == first
+"""
+
+
+@pytest.mark.process
+def test_processes_that_share_a_cache_keep_it_in_bounds_and_read_what_was_put(tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    command = [sys.executable, "-c", SHARE, str(directory)]
+    processes = [subprocess.Popen([*command, mine, "150"]) for mine in "abcd"]
+    sizes = []
+    while any(process.poll() is None for process in processes):
+        sizes.append(measure(directory))
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert max(sizes) > 500_000
+    # each process may add one run at the same moment
+    assert max(sizes) < 1_000_000 + 5 * 82_000
+    newest = HostCache(directory, 1_000_000)
+    assert any(newest.has(f"{mine}-149") for mine in "abcd"), "the cache is renewed when it is full"
+
+
+def measure(directory: Path) -> int:
+    """The bytes of the files that are in a directory while others come and go."""
+    size = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                size += entry.stat().st_size
+    return size
