@@ -270,6 +270,7 @@ def soak(
         int | None, typer.Option(min=8, help="Small epochs back to back, without Spark.")
     ] = None,
     hours: Annotated[float | None, typer.Option(min=0.01, help="So long on Spark instead.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="End after so long, without Spark.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the series into this SVG file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Write here, and keep it.")] = None,
 ) -> None:
@@ -278,7 +279,7 @@ def soak(
     from bench import soak as soak_bench
 
     size = dataclasses.replace(soak_bench.QUICK if quick else soak_bench.Size(), plot=plot, folder=folder)
-    size = _apply_options(size, epochs=epochs, hours=hours)
+    size = _apply_options(size, epochs=epochs, hours=hours, minutes=minutes)
     _report(lambda show_progress: soak_bench.Soak(size, show_progress), [soak_bench.case_of(size)], json)
 
 

@@ -10,6 +10,7 @@ last: one that has grown is an error that names it.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import threading
@@ -38,6 +39,8 @@ from penstock.testing.inline import InlineEngine
 _BENCH = "soak"
 #: an engine removes old state so often, and keeps so many manifests
 _REMOVE_EPOCHS, _MANIFESTS = 10, 20
+#: from so many epochs on growth is judged: before, the result log and former files fill what they may keep
+LEAST_JUDGED_EPOCHS = 20_000
 #: how long the end of a run waits for epochs and deliveries, in seconds
 _END_SECONDS = 120.0
 #: a tick on Spark, in seconds
@@ -50,6 +53,8 @@ class Size:
 
     epochs: int = 100_000
     hours: float = 0.0
+    #: without Spark: ends after so many minutes, however many epochs are left
+    minutes: float = math.inf
     #: where it writes; by default a folder in memory that is removed at the end
     folder: Path | None = None
     plot: Path | None = None
@@ -100,7 +105,10 @@ class Soak(Benchmark):
         every = max(self._size.epochs // self._size.samples, 10)
         seconds: list[float] = []
         before = time.process_time()
+        deadline = time.monotonic() + 60 * self._size.minutes
         for tick in range(self._size.epochs):
+            if time.monotonic() > deadline:
+                break
             seconds.append(run.step(tick))
             if (tick + 1) % every == 0:
                 cpu = time.process_time() - before
@@ -126,6 +134,8 @@ class Soak(Benchmark):
 
     def _sample(self, sample: Sample) -> None:
         self.samples.append(sample)
+        if len(self.samples) > 3:
+            self._draw()
         values = sample.values
         self._show_progress(
             f"{sample.epochs:,} epochs: {values['memory']:.0f} MB, {values['heap objects']:,.0f} objects, "
@@ -135,14 +145,18 @@ class Soak(Benchmark):
             f"(p99 {values['epoch, p99']:.0f})"
         )
 
+    def _draw(self) -> None:
+        """Draw what there is so far, and write the samples beside it."""
+        if self._size.plot is not None:
+            title = f"{self.samples[-1].epochs:,} epochs: jobs come and go, files rotate, sinks fail"
+            self._size.plot.write_text(draw_soak(title, self.samples, judge(self.samples)))
+            lines = "".join(f"{sample.to_json()}\n" for sample in self.samples)
+            self._size.plot.with_suffix(".jsonl").write_text(lines)
+
     def _findings(self, rows: dict[str, int], seconds: float) -> Iterator[Finding]:
         case = case_of(self._size)
         growth = judge(self.samples)
-        if self._size.plot is not None:
-            title = f"{self.samples[-1].epochs:,} epochs, {case}: jobs come and go, files rotate, sinks fail"
-            self._size.plot.write_text(draw_soak(title, self.samples, growth))
-            lines = "".join(f"{sample.to_json()}\n" for sample in self.samples)
-            self._size.plot.with_suffix(".jsonl").write_text(lines)
+        self._draw()
         epochs = self.samples[-1].epochs
         yield Finding(_BENCH, case, "penstock", "epochs", "epochs", (float(epochs),))
         yield Finding(_BENCH, case, "penstock", "whole run, with the load", "s", (seconds,))
@@ -154,7 +168,10 @@ class Soak(Benchmark):
             target = Target(round(one.most_ratio, 3), "at most")
             name = f"{one.series.name}: last quarter / second"
             yield Finding(_BENCH, case, "penstock", name, "times", (one.ratio,), target)
-        _refuse_growth(growth)
+        if self._size.hours or epochs >= LEAST_JUDGED_EPOCHS:
+            _refuse_growth(growth)
+        else:
+            self._show_progress(f"growth is judged from {LEAST_JUDGED_EPOCHS:,} epochs on")
 
 
 class _Run:

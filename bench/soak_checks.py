@@ -51,7 +51,9 @@ class Oracle:
             "pushed over HTTP": self._check_all(
                 "pushed over HTTP", _numbers(self._receiver.rows("/pushed")), PUSHED
             ),
-            "often over HTTP": self._check_often(),
+            "counts over HTTP": self._check_counts(
+                "counts over HTTP", _window_rows(self._receiver.rows("/counts"))
+            ),
             "filed": self._check_gaps(
                 "filed", _numbers(self._files("out/filed")), FILED, self._changes.broken
             ),
@@ -97,14 +99,6 @@ class Oracle:
         end = max((at for at, *_ in rows), default=-1)
         self._check_end(what, end + 10)
         _compare(what, rows, [(at, key, *of) for (at, key), of in windows.items() if at <= end])
-        return len(rows)
-
-    def _check_often(self) -> int:
-        counts = Counter(_seconds(event) // 20 * 20 for event in make_events(self._count))
-        rows = [(_window(row["window_start"]), row["n"]) for row in self._receiver.rows("/often")]
-        end = max((at for at, _ in rows), default=-1)
-        self._check_end("often over HTTP", end + 20)
-        _compare("often over HTTP", rows, [(at, n) for at, n in counts.items() if at <= end])
         return len(rows)
 
     def _check_end(self, what: str, end: int) -> None:

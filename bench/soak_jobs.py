@@ -12,7 +12,7 @@ from penstock.catalogue.program import Program
 from penstock.errors import UserError
 
 #: a job that comes and goes is created every so many ticks, and dropped after so many
-CREATE_TICKS, LIFE_TICKS = 25, 110
+CREATE_TICKS, LIFE_TICKS = 25, 70
 #: ticks between two alterations, and between a pause and a resume
 _ALTER_TICKS, _PAUSE_TICKS, _ASK_TICKS = 60, 90, 5
 #: what the altered job compares with, in turn
@@ -27,13 +27,12 @@ CREATE STREAM events FROM files('{folder}/in/*.log*', gz_settle_seconds => 0.5)
 _STAYING = """
 CREATE JOB counts AS
     SELECT window_start, key, COUNT(*) AS n, SUM(bytes) AS total FROM events GROUP BY key WINDOWING 10 SECONDS
-    INTO sqlite('{folder}/out/counts.db', 'counts'), jsonl('{folder}/out/counts', compact_bytes => 200000);
-CREATE JOB big AS SELECT number, bytes FROM events WHERE bytes >= {big}
+    INTO sqlite('{folder}/out/counts.db', 'counts'), jsonl('{folder}/out/counts', compact_bytes => 50000),
+    http_push('{url}/counts', patience_seconds => 0.2);
+CREATE JOB big AS SELECT number FROM events WHERE bytes >= {big}
     INTO jsonl('{folder}/full/big', compact_bytes => 50000), sqlite('{folder}/out/big.db', 'big');
 CREATE JOB pushed AS SELECT number FROM events WHERE bytes >= {pushed}
     INTO http_push('{url}/pushed', patience_seconds => 0.2);
-CREATE JOB often AS SELECT window_start, COUNT(*) AS n FROM events WINDOWING 20 SECONDS
-    INTO http_push('{url}/often', patience_seconds => 0.2);
 CREATE JOB filed AS SELECT number FROM events WHERE bytes >= {filed}
     INTO jsonl('{folder}/out/filed', compact_bytes => 50000);
 CREATE JOB altered AS SELECT number FROM events WHERE bytes >= $bound
@@ -155,7 +154,7 @@ class Jobs:
 
 def _ask(program: Program, tick: int) -> None:
     """Ask for results as people and pages do; a job may have none yet."""
-    program.ask(("counts", "big", "often")[tick // _ASK_TICKS % 3])
+    program.ask(("counts", "big", "altered")[tick // _ASK_TICKS % 3])
     program.since("big", max(tick - 20, 0), 10)
     if tick % (40 * _ASK_TICKS) == 0:
         program.execute("SHOW JOBS")

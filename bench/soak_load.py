@@ -20,7 +20,7 @@ from typing import NamedTuple
 #: events of a tick, which is a second of event time
 TICK_EVENTS = 8
 #: ticks from one rotation to the next
-ROTATION_TICKS = 200
+ROTATION_TICKS = 100
 KEYS = 50
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _STEP = timedelta(seconds=1) / TICK_EVENTS
