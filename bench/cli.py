@@ -283,6 +283,28 @@ def soak(
     _report(lambda show_progress: soak_bench.Soak(size, show_progress), [soak_bench.case_of(size)], json)
 
 
+@bench_app.command()
+def faults(
+    json: Json = False,
+    quick: Quick = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Inject faults for so long.", show_default="30")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The order of the faults follows from it.")] = None,
+    master: Annotated[str, typer.Option(help="The Spark master; `inline` is without Spark.")] = "local[2]",
+    only: Annotated[str | None, typer.Option(help="The faults alone whose names contain this.")] = None,
+) -> None:
+    """Every fault in one run on Spark, of sinks, workers, engines, disks, files and clocks; output equal event for
+    event."""
+    from bench import faults as faults_bench
+
+    size = faults_bench.QUICK if quick else faults_bench.Size()
+    size = _apply_options(
+        dataclasses.replace(size, master=master, only=only or ""), minutes=minutes, seed=seed
+    )
+    _report(lambda show_progress: faults_bench.Faults(size, show_progress), ["every-fault"], json)
+
+
 bench_app.command()(peers_command.peers)
 bench_app.command()(peers_command.growth)
 

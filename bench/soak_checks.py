@@ -42,39 +42,39 @@ class Oracle:
     def check(self) -> dict[str, int]:
         """Compare every sink; returns how many rows each has. Raises SOAK_DISAGREES."""
         rows = {
-            "counts in SQLite": self._check_counts(
-                "counts in SQLite", self._sqlite("counts", "window_start, key, n, total")
+            "counts in SQLite": self.check_counts(
+                "counts in SQLite", self.sqlite("counts", "window_start, key, n, total")
             ),
-            "counts in files": self._check_counts("counts in files", _window_rows(self._files("out/counts"))),
-            "big in SQLite": self._check_all("big in SQLite", self._numbers("big"), BIG),
-            "big in files": self._check_all("big in files", _numbers(self._files("full/big")), BIG),
-            "pushed over HTTP": self._check_all(
-                "pushed over HTTP", _numbers(self._receiver.rows("/pushed")), PUSHED
+            "counts in files": self.check_counts("counts in files", window_rows(self.files("out/counts"))),
+            "big in SQLite": self.check_all("big in SQLite", self.numbers("big"), BIG),
+            "big in files": self.check_all("big in files", numbers_of(self.files("full/big")), BIG),
+            "pushed over HTTP": self.check_all(
+                "pushed over HTTP", numbers_of(self._receiver.rows("/pushed")), PUSHED
             ),
-            "counts over HTTP": self._check_counts(
-                "counts over HTTP", _window_rows(self._receiver.rows("/counts"))
+            "counts over HTTP": self.check_counts(
+                "counts over HTTP", window_rows(self._receiver.rows("/counts"))
             ),
             "filed": self._check_gaps(
-                "filed", _numbers(self._files("out/filed")), FILED, self._changes.broken
+                "filed", numbers_of(self.files("out/filed")), FILED, self._changes.broken
             ),
-            "paused": self._check_gaps("paused", self._numbers("paused"), BIG, self._changes.paused),
+            "paused": self._check_gaps("paused", self.numbers("paused"), BIG, self._changes.paused),
             "altered": self._check_altered(),
         }
         return rows | {"jobs that come and go": self._check_coming()}
 
     # -- what is there ---------------------------------------------------------------------------
 
-    def _sqlite(self, name: str, columns: str) -> Iterator[tuple[Any, ...]]:
+    def sqlite(self, name: str, columns: str) -> Iterator[tuple[Any, ...]]:
         database = sqlite3.connect(self._folder / "out" / f"{name}.db")
         try:
             yield from database.execute(f"SELECT {columns} FROM {name}")
         finally:
             database.close()
 
-    def _numbers(self, name: str) -> list[int]:
-        return [number for (number,) in self._sqlite(name, "number")]
+    def numbers(self, name: str) -> list[int]:
+        return [number for (number,) in self.sqlite(name, "number")]
 
-    def _files(self, folder: str) -> Iterator[dict[str, Any]]:
+    def files(self, folder: str) -> Iterator[dict[str, Any]]:
         for path in sorted((self._folder / folder).glob("epoch-*.jsonl")):
             with open(path, encoding="utf-8") as file:
                 yield from map(json.loads, file)
@@ -84,12 +84,12 @@ class Oracle:
     def _chosen(self, bound: int) -> Iterator[int]:
         return (event.number for event in make_events(self._count) if event.bytes >= bound)
 
-    def _check_all(self, what: str, found: Sequence[int], bound: int) -> int:
+    def check_all(self, what: str, found: Sequence[int], bound: int) -> int:
         """All events from a bound on, each once."""
-        _compare(what, found, self._chosen(bound))
+        compare_rows(what, found, self._chosen(bound))
         return len(found)
 
-    def _check_counts(self, what: str, found: Iterable[tuple[Any, ...]]) -> int:
+    def check_counts(self, what: str, found: Iterable[tuple[Any, ...]]) -> int:
         """Windows of 10 s by key, as far as they are closed."""
         windows: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
         for event in make_events(self._count):
@@ -98,7 +98,7 @@ class Oracle:
         rows = [(_window(at), key, n, total) for at, key, n, total in found]
         end = max((at for at, *_ in rows), default=-1)
         self._check_end(what, end + 10)
-        _compare(what, rows, [(at, key, *of) for (at, key), of in windows.items() if at <= end])
+        compare_rows(what, rows, [(at, key, *of) for (at, key), of in windows.items() if at <= end])
         return len(rows)
 
     def _check_end(self, what: str, end: int) -> None:
@@ -108,8 +108,8 @@ class Oracle:
             raise _disagreement(what, f"its windows end {newest - end} s before the last event")
 
     def _check_altered(self) -> int:
-        found = self._numbers("altered")
-        _compare(
+        found = self.numbers("altered")
+        compare_rows(
             "altered", [n for n in found if make_event(n).bytes >= max(BOUNDS)], self._chosen(max(BOUNDS))
         )
         _check_once("altered", found)
@@ -131,7 +131,7 @@ class Oracle:
     def _check_coming(self) -> int:
         """Of each job that comes and goes all its events between some that are near its start and its end, once."""
         found: dict[int, list[int]] = defaultdict(list)
-        for job, number in self._sqlite("coming", "job, number"):
+        for job, number in self.sqlite("coming", "job, number"):
             found[job].append(number)
         pushed: dict[int, list[int]] = defaultdict(list)
         for row in self._receiver.rows("/coming"):
@@ -160,11 +160,11 @@ class Oracle:
         _check_bound(what, found, bound)
 
 
-def _numbers(rows: Iterable[dict[str, Any]]) -> list[int]:
+def numbers_of(rows: Iterable[dict[str, Any]]) -> list[int]:
     return [row["number"] for row in rows]
 
 
-def _window_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+def window_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     return ((row["window_start"], row["key"], row["n"], row["total"]) for row in rows)
 
 
@@ -192,7 +192,7 @@ def _check_bound(what: str, found: Sequence[int], bound: int) -> None:
         raise _disagreement(what, f"it has event {foreign[0]}, which it should not have")
 
 
-def _compare(what: str, found: Iterable[Any], expected: Iterable[Any]) -> None:
+def compare_rows(what: str, found: Iterable[Any], expected: Iterable[Any]) -> None:
     """Both have the same rows, in any order."""
     have, need = Counter(found), Counter(expected)
     if have != need:

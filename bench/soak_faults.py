@@ -25,10 +25,10 @@ _DISK = "16m"
 
 
 @contextlib.contextmanager
-def small_disk(place: Path) -> Iterator[bool]:
+def small_disk(place: Path, size: str = _DISK) -> Iterator[bool]:
     """Mount a small file system at `place`; yield whether that was possible."""
     place.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "penstock-soak", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "penstock-soak", str(place)]
     try:
         mounted = os.getuid() == 0 and subprocess.run(mount, capture_output=True, timeout=20).returncode == 0
     except OSError:

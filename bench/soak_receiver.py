@@ -2,7 +2,8 @@
 
     python -m bench.soak_receiver PORT FILE
 
-A path is away, with the status 503, while FILE.PATH.away exists. The process can be killed and started again at any
+A path is away, with the status 503, while FILE.PATH.away exists, and slow, a second for each batch, while
+FILE.PATH.slow does. The process can be killed and started again at any
 time: a batch that it has acknowledged is in the file.
 """
 
@@ -13,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -55,6 +57,11 @@ class Receiver:
         marker = _marker(self._file, path)
         marker.touch() if is_away else marker.unlink(missing_ok=True)
 
+    def set_slow(self, path: str, is_slow: bool) -> None:
+        """Have it wait before it takes what is pushed to a path, or not any more."""
+        marker = _marker(self._file, path, "slow")
+        marker.touch() if is_slow else marker.unlink(missing_ok=True)
+
     def rows(self, path: str) -> Iterator[dict[str, Any]]:
         """The rows that were pushed to a path, in the order in which they arrived."""
         if self._file.exists():
@@ -65,8 +72,8 @@ class Receiver:
                         yield from (json.loads(row) for row in batch["rows"])
 
 
-def _marker(file: Path, path: str) -> Path:
-    return file.with_name(f"{file.name}.{path.strip('/')}.away")
+def _marker(file: Path, path: str, kind: str = "away") -> Path:
+    return file.with_name(f"{file.name}.{path.strip('/')}.{kind}")
 
 
 def _read_keys(file: Path) -> set[str]:
@@ -93,6 +100,8 @@ def _serve(port: int, file: Path) -> None:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            if _marker(file, self.path, "slow").exists():
+                time.sleep(1.0)
             status = 503 if _marker(file, self.path).exists() else 200
             key = f"{self.path} {self.headers['Idempotency-Key']}"
             with lock:
