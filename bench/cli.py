@@ -288,7 +288,7 @@ def faults(
     json: Json = False,
     quick: Quick = False,
     minutes: Annotated[
-        float | None, typer.Option(min=0.1, help="Inject faults for so long.", show_default="30")
+        float | None, typer.Option(min=0.0, help="Inject faults for so long.", show_default="30")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The order of the faults follows from it.")] = None,
     master: Annotated[str, typer.Option(help="The Spark master; `inline` is without Spark.")] = "local[2]",

@@ -75,7 +75,7 @@ class FaultCases:
                 f"DROP JOB changed; CREATE JOB changed AS SELECT number FROM events WHERE bytes >= {CHANGED} "
                 f"INTO sqlite('{self._folder}/out/changed.db', 'changed')"
             ),
-            "a result too large for Spark": self._large_result,
+            **({"a result too large for Spark": self._large_result} if self.engine.has_spark else {}),
             "a span that is gone": self._gone_span,
             "damaged runs": self._damaged_runs,
             "rotation between record and read": self._rotated_files,
@@ -88,7 +88,7 @@ class FaultCases:
         """The faults of a short look: of most no new start of Spark."""
         return {
             "kill -9 of the engine at random": self._kill,
-            "kill -9 of Spark's workers": self._kill_workers,
+            **({"kill -9 of Spark's workers": self._kill_workers} if self.engine.has_spark else {}),
             "a job that raises": lambda: self._guilty_job("failing", "failure"),
             "a job that takes too much memory": lambda: self._guilty_job("hogging", "memory"),
             "a slow sink": self._slow_sink,
@@ -311,7 +311,7 @@ class FaultCases:
     def _penstock(self, *arguments: str) -> str:
         """Execute a command as a person would; returns what it says."""
         done = subprocess.run(
-            [sys.executable, "-m", "penstock", *arguments],
+            [sys.executable, "-c", "from penstock.cli.commands import main; main()", *arguments],
             cwd=ROOT,
             env=environment(COLUMNS="200"),
             capture_output=True,

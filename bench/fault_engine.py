@@ -19,11 +19,12 @@ from bench.processes import descendants, end_tree, environment
 from bench.soak_load import LogFiles
 from penstock.engine.job_client import JobClient
 from penstock.errors import InternalError, PenstockError
+from penstock.settings import INLINE
 from penstock.state.directory import StateDirectory
 
 #: a busy machine takes long to start Spark
 PATIENCE_SECONDS = 120.0
-_TICK_SECONDS, _ROTATION_TICKS = 0.5, 40
+_TICK_SECONDS, _ROTATION_TICKS = 0.5, 160
 
 
 def wait_until(what: str, is_reached: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> float:
@@ -76,6 +77,8 @@ class FaultEngine:
 
     def __init__(self, folder: Path, arguments: list[str], feeder: Feeder) -> None:
         self._folder, self._arguments, self._feeder = folder, arguments, feeder
+        #: whether it runs on Spark
+        self.has_spark = arguments[0] != INLINE
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "engine.log"
         self._log_start = 0
