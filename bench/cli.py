@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -263,6 +264,49 @@ def recovery(
         _choose_cases(RecoveryCase, only),
         json,
     )
+
+
+@bench_app.command()
+def soak(
+    json: Json = False,
+    quick: Quick = False,
+    epochs: Annotated[
+        int | None, typer.Option(min=8, help="Small epochs back to back, without Spark.")
+    ] = None,
+    hours: Annotated[float | None, typer.Option(min=0.01, help="So long on Spark instead.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="End after so long, without Spark.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the series into this SVG file.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Write here, and keep it.")] = None,
+) -> None:
+    """Epochs while jobs come and go, files rotate and sinks fail: memory, descriptors, files and time stay flat, and
+    the output is that of an oracle."""
+    from bench import soak as soak_bench
+
+    size = dataclasses.replace(soak_bench.QUICK if quick else soak_bench.Size(), plot=plot, folder=folder)
+    size = _apply_options(size, epochs=epochs, hours=hours, minutes=minutes)
+    _report(lambda show_progress: soak_bench.Soak(size, show_progress), [soak_bench.case_of(size)], json)
+
+
+@bench_app.command()
+def faults(
+    json: Json = False,
+    quick: Quick = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Inject faults for so long.", show_default="30")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The order of the faults follows from it.")] = None,
+    master: Annotated[str, typer.Option(help="The Spark master; `inline` is without Spark.")] = "local[2]",
+    only: Annotated[str | None, typer.Option(help="The faults alone whose names contain this.")] = None,
+) -> None:
+    """Every fault in one run on Spark, of sinks, workers, engines, disks, files and clocks; output equal event for
+    event."""
+    from bench import faults as faults_bench
+
+    size = faults_bench.QUICK if quick else faults_bench.Size()
+    size = _apply_options(
+        dataclasses.replace(size, master=master, only=only or ""), minutes=minutes, seed=seed
+    )
+    _report(lambda show_progress: faults_bench.Faults(size, show_progress), ["every-fault"], json)
 
 
 bench_app.command()(peers_command.peers)

@@ -39,7 +39,8 @@ class InlineEngine:
     """An engine on a state directory; the caller runs its epochs. To be closed.
 
     `clock` decides how long a partition has been silent: one that a test turns makes it idle without
-    waiting. `wall` is the wall clock.
+    waiting. `wall` is the wall clock. Without `waits_for_sinks` sinks are delivered to beside the epochs, as by an
+    engine with Spark, and one that is away is no error. An epoch of up to `small_epoch_bytes` is one task.
     """
 
     # over 8 parameters: a test sets one or two of them
@@ -65,7 +66,10 @@ class InlineEngine:
         result_log_bytes: int = 2_000_000_000,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        waits_for_sinks: bool = True,
+        small_epoch_bytes: int = 0,
     ) -> None:
+        self._waits_for_sinks = waits_for_sinks
         self._program = program_of(app, state) if isinstance(app, App) else app
         self._slices = slices
         self._role = EngineRole(state, semantics=semantics)
@@ -87,7 +91,7 @@ class InlineEngine:
             self._program,
             self._directory,
             RunnerSettings(
-                Shape(2, 1 if callable(slices) else slices, buckets),
+                Shape(2, 1 if callable(slices) else slices, buckets, small_epoch_bytes),
                 self._location(state, cache, checkpoint_every),
                 job_seconds,
                 rules or MigrationRules(),
@@ -135,6 +139,9 @@ class InlineEngine:
     def _finish_deliveries(self) -> None:
         """Wait for the sinks, so that a test finds its rows there. Raises what they raise."""
         deliveries = self._program.deliveries
+        if not self._waits_for_sinks:
+            deliveries.check()
+            return
         deliveries.finish(_DELIVERY_SECONDS)
         if (outage := deliveries.outage) is not None:
             raise outage.error
