@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ExternalError
+from penstock.logs.file_identity import Identity
 from tests.logs.file_reader import FileReader
 
 HEADER = b"time,user,page\n"
@@ -267,6 +268,29 @@ def test_offsets_of_former_versions_continue(tmp_path: Path) -> None:
     path.rename(tmp_path / "b.log")
     append(tmp_path / "b.log", more := lines("a", 100, 120))
     assert_read_once(reader, text, more)
+
+
+@pytest.mark.parametrize("hole", [300, 70_000])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_that_starts_with_a_hole_is_the_same_when_it_is_compressed(
+    tmp_path: Path, hole: int, restarted: bool
+) -> None:
+    reader, path = FileReader(tmp_path / "*"), tmp_path / "a.log"
+    path.write_bytes(bytes(hole) + (text := lines("a", 0, 100)))
+    reader.step(units=1200)
+    if restarted:
+        reader.restart()
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    (tmp_path / "other.gz").write_bytes(gzip.compress(bytes(hole) + (other := lines("b", 0, 50))))
+    assert_read_once(reader, text, other)
+
+
+def test_identities_of_state_directories_without_times_of_birth_are_read() -> None:
+    former = Identity.from_text("1f4.0000abcd.00000012:/logs/a:b.log")
+    assert (former.path, former.length, former.edge_crc, former.birth) == ("/logs/a:b.log", 500, 18, 0)
+    assert former.prefix.crc == 0xABCD
+    assert Identity.from_text(former.to_text()) == former
 
 
 _TWO_MOUNTS = """

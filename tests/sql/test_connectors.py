@@ -78,6 +78,17 @@ def test_csv_files_are_read(tmp_path: Path) -> None:
     assert run("SELECT SUM(n) AS n FROM s WINDOWING 1 HOUR", scope) == [{"n": 3}]
 
 
+def test_what_happens_to_files_that_were_rewritten_is_an_option(tmp_path: Path) -> None:
+    def declare(on_rewrite: str) -> ps.Stream:
+        files = f"files('{tmp_path}/*.csv', on_rewrite => '{on_rewrite}')"
+        return stream_of(f"CREATE STREAM s FROM {files} FORMAT csv(at TIMESTAMP, n INT) EVENT TIME at")
+
+    declare("skip")
+    with pytest.raises(UserError) as refused:
+        declare("guess")
+    assert "'error', 'read' or 'skip'" in str(refused.value)
+
+
 def test_generated_logs_are_read() -> None:
     clicks = stream_of(
         "CREATE STREAM c FROM generated(total => 500, live => FALSE, rate => 100, start_time => '2026-01-01') "
