@@ -12,6 +12,7 @@ from penstock.catalogue.program import Program
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.query.stream import Stream
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
 
@@ -194,7 +195,8 @@ def test_a_promoted_follower_opens_the_sinks_of_epochs_that_it_has_still_to_exec
         "it has read commands that none of its epochs has executed"
     )
     follower.lead(leader.commands)
-    emitted = follower.epochs.emit(7, between, {"big": pl.DataFrame({"user": ["new"]})}, {}, None, {})
+    record = EpochRecord(Offset(), Offset(7, commands=between))
+    emitted = follower.epochs.emit(7, record, {"big": pl.DataFrame({"user": ["new"]})}, {}, None, {})
     follower.deliveries.lead()
     follower.deliveries.add(7, emitted)
     follower.deliveries.finish(30.0)
