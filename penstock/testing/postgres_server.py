@@ -93,19 +93,27 @@ class PostgresServer:
                 raise AssertionError(log_tail)
             time.sleep(0.05)
 
-    def pids(self) -> list[int]:
-        """The server's process and those of its connections, to pause them all."""
-        if self._process is None:
-            return []
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return [self._process.pid, *map(int, children)]
-
     def stop(self) -> None:
         """Stop it at once, as a crash does; it recovers from its log at the next start."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(60)
             self._process = None
+
+    def pause(self) -> None:
+        """Stop its processes where they are; the kernel keeps their connections and accepts further ones."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let its processes continue."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        pid = self._process.pid
+        os.kill(pid, number)  # first the one that starts the others
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), number)
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
