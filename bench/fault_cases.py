@@ -217,15 +217,12 @@ class FaultCases:
         return self._delivered()
 
     def _postgres_paused(self, server: PostgresServer) -> str:
-        pids = server.pids()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        server.pause()
         try:
             outcome = self._delivered()
             time.sleep(_AWAY_SECONDS)
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            server.resume()
         return f"the others: {outcome}"
 
     def _postgres_away(self, server: PostgresServer, *, kills: bool) -> str:

@@ -26,7 +26,7 @@ from penstock.state.run import Piece, RunEntry, piece_of, ranges_of, sections_of
 from penstock.state.run_file import Ranges, places_in, read_rows, read_run, unwritable_error, write_run
 from penstock.state.run_rows import FrameRows, MappedRows, RunRows
 
-#: the number of run parts whose rows by time are remembered
+#: the number of runs whose rows by time are remembered, if nobody releases them
 MAX_TIME_COUNTS = 10_000
 #: the number of runs of which it is remembered which parts were read
 MAX_PARTED = 10_000
@@ -62,8 +62,8 @@ class RunStore:
         self._open_bytes = 0
         #: runs to be synced by `sync_together`; None outside of it
         self._unsynced: list[Path] | None = None
-        #: by piece, the number of rows by time
-        self._times: OrderedDict[str, dict[int, int]] = OrderedDict()
+        #: by run and piece, the number of rows by time
+        self._times: OrderedDict[str, dict[str, dict[int, int]]] = OrderedDict()
 
     @contextlib.contextmanager
     def sync_together(self) -> Iterator[None]:
@@ -161,6 +161,7 @@ class RunStore:
 
     def release(self, name: str) -> None:
         """Remove a run from this process's memory: its rows are in another run now, or dropped."""
+        self._times.pop(name, None)
         for key in (name, *self._parts.pop(name, ())):
             self._mapped.pop(key, None)
             if (frame := self._open.pop(key, None)) is not None:
@@ -180,12 +181,12 @@ class RunStore:
     def count_times(self, entry: RunEntry, buckets: frozenset[int], column: str) -> dict[int, int]:
         """The number of rows of these buckets by time; counted once, since runs never change."""
         key = Piece(entry.name, tuple(ranges_of(entry, buckets))).key
-        if (times := self._times.get(key)) is None:
+        if (times := self._times.get(entry.name, {}).get(key)) is None:
             counts = self.read_once(entry, buckets)[column].value_counts()
-            times = self._times[key] = dict(counts.iter_rows())
+            times = self._times.setdefault(entry.name, {})[key] = dict(counts.iter_rows())
             if len(self._times) > MAX_TIME_COUNTS:
                 self._times.popitem(last=False)
-        self._times.move_to_end(key)
+        self._times.move_to_end(entry.name)
         return times
 
     def read_once(self, entry: RunEntry, buckets: frozenset[int]) -> pl.DataFrame:

@@ -93,13 +93,6 @@ class PostgresServer:
                 raise AssertionError(log_tail)
             time.sleep(0.05)
 
-    def pids(self) -> list[int]:
-        """The server's process and those of its connections, to pause them all."""
-        if self._process is None:
-            return []
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return [self._process.pid, *map(int, children)]
-
     def stop(self) -> None:
         """Stop it at once, as a crash does; it recovers from its log at the next start."""
         if self._process is not None:

@@ -175,3 +175,15 @@ def test_a_disk_that_fails_when_runs_are_written_is_reported(
     monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(ExternalError, match="STATE_DISK_FULL"), store.sync_together():
         write_run(store, sorted_by_hash(FRAME, "user"))
+
+
+def test_the_times_of_a_run_are_forgotten_with_it(tmp_path: Path) -> None:
+    """Each epoch of a window writes a run and counts its times: remembered for ever, they would be a leak."""
+    store = RunStore(tmp_path, None)
+    frame = sorted_by_hash(FRAME.select("user", pane=pl.Series([1, 1, 2, 3])), "user")
+    entry = write_run(store, frame)
+    every = frozenset(range(8))
+    assert store.count_times(entry, every, "pane") == {1: 2, 2: 1, 3: 1}
+    store.release(entry.name)
+    assert not store._times
+    assert store.count_times(entry, every, "pane") == {1: 2, 2: 1, 3: 1}
