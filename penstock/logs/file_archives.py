@@ -24,8 +24,8 @@ from penstock.logs.file_matching import (
     Away,
     assign_archive,
     find_original_of_damaged,
+    find_text_original,
     is_copy_of_archive,
-    is_copy_of_text,
     new_id,
 )
 from penstock.logs.new_partitions import NewPartitions
@@ -111,11 +111,20 @@ class ArchivePartitions:
         only_adopted: bool,
     ) -> str | None:
         """Find the partition of an archive; None while it is the copy of a file that is still there."""
-        if is_copy_of_text(archive, ((one.id, one.path) for one in locations.values() if not one.archive)):
+        texts = ((one.id, one.path) for one in locations.values() if not one.archive)
+        if (present := find_text_original(archive, texts)) is not None:
+            self._copies.wait(key, present)
+            self._new.waiting_copies.append(Identity.of_archive(path, archive))
             return None
         id = assign_archive(path, archive, away)
         if id is not None or only_adopted:
             return id
+        former = self._copies.original_of(key) or ""
+        if not away.may_be_behind and away.offsets.get(former, 0) >= archive.latest:
+            self._copies.leave_out(key)
+            self._new.forgotten.add([Identity.of_archive(path, archive)])
+            away.doubts.report_shorter_copy(path, away.homes.get(former, former), away.offsets[former])
+            return None
         for other, known in self._archive_ids.items():
             one = locations.get(known)
             if one is not None and one.archive and is_copy_of_archive(archive, self._archives[other]):

@@ -344,21 +344,22 @@ def _is_beginning(text: TextFile, other: TextFile) -> bool:
                 os.close(one)
 
 
-def is_copy_of_text(archive: gz.Archive, texts: Iterable[tuple[str, str]]) -> bool:
-    """Whether a text file, given by its partition and path, starts with all that is in an archive."""
+def find_text_original(archive: gz.Archive, texts: Iterable[tuple[str, str]]) -> str | None:
+    """The partition of a text file that starts with all that is in an archive; text files are given by their partitions
+    and paths."""
     line, identity = f"{archive.first_line_crc:08x}", Identity.of_archive("", archive)
     for id, path in texts:
         if not archive.text_bytes or line_of(id) != line:
             continue
         fd = open_file(path)
         if fd is None:  # renamed this moment: the next refresh decides
-            return True
+            return id
         try:
             if identity.matches_text(fd):
-                return True
+                return id
         finally:
             os.close(fd)
-    return False
+    return None
 
 
 def is_copy_of_archive(archive: gz.Archive, other: gz.Archive) -> bool:

@@ -150,3 +150,20 @@ def test_a_rotated_and_compressed_file_is_not_missed_where_the_next_one_starts_a
         (tmp_path / f"a.log.{number}.gz").write_bytes(gzip.compress(texts[-1]))
         path.unlink()
     assert_read_once(reader, *texts)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_copy_that_is_shorter_than_what_was_read_is_not_read_when_it_is_compressed(
+    tmp_path: Path, restarted: bool
+) -> None:
+    reader, path = FileReader(tmp_path / "*"), tmp_path / "a.log"
+    path.write_bytes(old := lines("old", 0, 60))
+    reader.settle()
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(old))
+    append(path, more := lines("old", 60, 70))
+    reader.settle()
+    if restarted:
+        reader.restart()
+    os.truncate(path, 0)
+    append(path, new := lines("new", 0, 10))
+    assert_read_once(reader, old, more, new)
