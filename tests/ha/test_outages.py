@@ -81,29 +81,6 @@ def test_engines_wait_for_files_that_are_away_and_none_is_started_again(
         kit.close()
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_engines_on_spark_wait_with_their_sessions(tmp_path: Path) -> None:
-    scheme = Scheme.active_standby
-    kit = Kit(
-        tmp_path, scheme, master="local[1]", count=8_000, pause_seconds=0.5, lease_seconds=LEASE_SECONDS
-    )
-    store = kit.root / "ha" / "coordination"
-    away = store.with_name("away")
-    try:
-        kit.feeder.start()
-        kit.wait_until("the unit is complete", lambda: is_complete(kit, scheme), 300)
-        kit.wait_for_epochs(2)
-        engines, generation = pids_of(kit), kit.record().generation
-        store.rename(away)
-        wait_for_silence(kit)
-        away.rename(store)
-        check_that_the_engines_continue(kit, engines, generation)
-        kit.finish(300)
-    finally:
-        kit.close()
-
-
 def pids_of(kit: Kit) -> dict[str, int]:
     return {name: engine.pid for name, engine in kit.engines().items()}
 
