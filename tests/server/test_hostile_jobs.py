@@ -54,7 +54,9 @@ def test_rows_that_json_has_no_form_for_are_an_error_of_their_readers_alone(tmp_
 
 def test_rows_that_a_sink_has_no_form_for_fail_their_job_alone(tmp_path: Path) -> None:
     hostile = "CREATE JOB x AS SELECT date_add(ts, 2000000000) AS v FROM clicks"
-    with kit.site(tmp_path / "state", f"{kit.ALL};\n{hostile} INTO jsonl('{tmp_path}/out')", events=5) as site:
+    with kit.site(
+        tmp_path / "state", f"{kit.ALL};\n{hostile} INTO jsonl('{tmp_path}/out')", events=5
+    ) as site:
         site.epochs(2)
         kit.until(lambda: site.epochs(1) or site.get("/jobs/x")["life"] == "failed", 60)
         assert "SINK_FAILED" in site.get("/jobs/x")["error"]
