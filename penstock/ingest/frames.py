@@ -14,6 +14,7 @@ On failure: `FrameError` with the reason; nothing else is raised, whatever the b
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from dataclasses import dataclass, replace
 
@@ -44,8 +45,16 @@ _FLAGS = GAP | JUMP | PRODUCERS
 #: below this, packing does not pay
 _LEAST_PACKED = 120
 
-_packer = zstandard.ZstdCompressor(level=1)
-_unpacker = zstandard.ZstdDecompressor()
+
+class _Codec(threading.local):
+    """What packs and unpacks. Each thread has its own: two calls of one at once mix up what they pack."""
+
+    def __init__(self) -> None:
+        self.packer = zstandard.ZstdCompressor(level=1)
+        self.unpacker = zstandard.ZstdDecompressor()
+
+
+_codec = _Codec()
 
 
 class FrameError(ExternalError):
@@ -82,7 +91,7 @@ class Frame:
         """Build the frame of some lines, packed if that makes it smaller."""
         payload, codec = lines, PLAIN
         if len(lines) >= _LEAST_PACKED:
-            packed = _packer.compress(lines)
+            packed = _codec.packer.compress(lines)
             if len(packed) < len(lines):
                 payload, codec = packed, ZSTD
         crc = zlib.crc32(payload)
@@ -131,7 +140,7 @@ class Frame:
             try:
                 if zstandard.frame_content_size(raw) != self.raw_bytes:
                     raise FrameError("the payload does not unpack to the length in its head")
-                raw = _unpacker.decompress(raw)
+                raw = _codec.unpacker.decompress(raw)
             except zstandard.ZstdError as error:
                 raise FrameError(f"the payload does not unpack: {error}") from None
         if len(raw) != self.raw_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -132,3 +133,12 @@ def test_bytes_damaged_in_transit_never_pass_for_lines(frames: list[Frame], data
 def test_names_that_could_be_paths_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="BAD_STREAM_NAME"):
         check_stream(name)
+
+
+def test_frames_of_several_threads_hold_their_own_lines() -> None:
+    def pack(number: int) -> bool:
+        lines = b"".join(b"%d %d %s\n" % (number, n, b"ab" * (n % 50)) for n in range(300))
+        return all(Frame.of("p", 0, lines).content() == lines for _ in range(200))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(pack, range(8)))
