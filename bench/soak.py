@@ -165,7 +165,7 @@ class Soak(Benchmark):
         for one in growth:
             values = tuple(sample.values[one.series.name] for sample in self.samples)
             yield Finding(_BENCH, case, "penstock", one.series.name, one.series.unit, values)
-            target = Target(round(one.most_ratio, 3), "at most")
+            target = Target(round(one.most_ratio, 3), "at most") if one.series.is_judged else None
             name = f"{one.series.name}: last quarter / second"
             yield Finding(_BENCH, case, "penstock", name, "times", (one.ratio,), target)
         if self._size.hours or epochs >= LEAST_JUDGED_EPOCHS:

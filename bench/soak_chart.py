@@ -18,7 +18,7 @@ def draw_soak(title: str, samples: Sequence[Sample], growth: Sequence[Growth]) -
     shown = [one for one in SERIES if any(sample.values[one.name] for sample in samples)]
     charts: list[Chart] = [
         Curves(
-            f"{one.name}, {one.unit}",
+            one.name if one.unit in one.name else f"{one.name}, {one.unit}",
             at,
             [
                 Curve(

@@ -28,7 +28,7 @@ import os
 import shlex
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -367,8 +367,17 @@ class StateDirectory:
         for partial in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
             if epoch_of(partial.name[1:]) <= kept[-1]:
                 partial.unlink(missing_ok=True)
+        self._remove_empty_folders({run.partition("/")[0] for run in needed})
         self.records.remove_before(kept[0])
         return removed
+
+    def _remove_empty_folders(self, used: Collection[str]) -> None:
+        """Remove the folders of collections that are gone: those of jobs that were dropped. A writer makes its folder
+        again if it needs it."""
+        for folder in self.runs.iterdir() if self.runs.is_dir() else ():
+            if folder.name not in used:
+                with contextlib.suppress(OSError):  # a run of the epoch under way is in it
+                    folder.rmdir()
 
     def list_runs(self) -> Iterator[str]:
         """The names of all run files there are, needed or not."""

@@ -58,3 +58,23 @@ def test_dropped_jobs_leave_no_descriptor_and_no_object(tmp_path: Path) -> None:
         assert count_descriptors() <= descriptors + 5
         after = count_objects()
         assert {name: after[name] - objects[name] for name in after if after[name] > objects[name] + 5} == {}
+
+
+def test_state_of_dropped_jobs_leaves_no_folder(tmp_path: Path) -> None:
+    """A folder for every job that ever had state would be listed whenever old runs are removed."""
+    log, events = growing_log(60)
+    with running(tmp_path / "state", of_log(log)) as (program, engine):
+        for number in range(1, 6):
+            program.execute(
+                f"CREATE JOB j{number} AS SELECT user, COUNT(*) AS n FROM clicks GROUP BY user "
+                f"WINDOWING SESSION {number} SECONDS"
+            )
+            for event in events[10 * number : 10 * number + 5]:
+                append_events(log, [event])
+                engine.step()
+            program.execute(f"DROP JOB j{number}")
+            append_events(log, [events[10 * number + 6]])
+            engine.step()
+            engine.step()
+            engine.remove_old_state(1)
+        assert list((tmp_path / "state" / "runs").iterdir()) == []
