@@ -18,7 +18,7 @@ from penstock.origin import Origin
 from penstock.query.compile import compile_standalone
 from penstock.query.logical import App, Output, Source, nodes_of
 from penstock.query.physical import Plan
-from penstock.query.steps import Edge, FilterStep
+from penstock.query.steps import Edge, EdgeTarget, FilterStep
 
 #: a step put before those of an edge: no row passes
 _PASS_NONE = FilterStep(pl.lit(False), Origin("", 0))
@@ -44,16 +44,17 @@ class AppPlan:
         return AppPlan(made.plan, outputs, streams, written)
 
     @cached_property
-    def _outputs_reached(self) -> Mapping[str, frozenset[str]]:
+    def outputs_reached(self) -> Mapping[str, frozenset[str]]:
+        """The outputs to which the rows of each stage lead, however far away."""
         return outputs_reached(self.plan)
 
     def owns_stages(self, output: str) -> bool:
         """Whether no other output needs the state that an output depends on."""
-        return all(outputs == {output} for outputs in self._outputs_reached.values() if output in outputs)
+        return all(outputs == {output} for outputs in self.outputs_reached.values() if output in outputs)
 
     def stages_of(self, output: str) -> list[str]:
         """The stages that an output depends on, in their order."""
-        return [stage for stage, outputs in self._outputs_reached.items() if output in outputs]
+        return [stage for stage, outputs in self.outputs_reached.items() if output in outputs]
 
     def level_of(self, output: str) -> int:
         """The level at which the rows of an output are made."""
@@ -134,6 +135,24 @@ def outputs_reached(plan: Plan) -> dict[str, frozenset[str]]:
                 leads = frozenset({output}) if output is not None else reached[edge.target.name]
                 reached[edge.source.stage] |= leads
     return reached
+
+
+def find_isolated(
+    app: AppPlan, running: Mapping[str, int], stopped: Mapping[str, int], *, others: bool
+) -> dict[EdgeTarget, tuple[int, ...]]:
+    """The outputs that fail alone if a stage of an app's plan raises, or an edge to a stage or output: those that run
+    and get rows from there, else those that are stopped, whose state sees time pass. Outputs are given by name and
+    number. What all need that runs, `others` beside the app included, fails for all: there is nobody to protect."""
+    numbers = {**running, **stopped}
+    targets = {EdgeTarget("stage", stage): outputs for stage, outputs in app.outputs_reached.items()}
+    targets |= {EdgeTarget("output", name): frozenset({name}) for name in running}
+    isolated = {}
+    for target, outputs in targets.items():
+        present = outputs & numbers.keys()
+        failing = present & running.keys() or present
+        if failing and (others or running.keys() - failing):
+            isolated[target] = tuple(sorted(numbers[name] for name in failing))
+    return isolated
 
 
 def rename_stages(plan: Plan, names: Mapping[str, str]) -> Plan:

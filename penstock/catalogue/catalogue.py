@@ -106,6 +106,11 @@ class JobEntry:
         return self.number < 0
 
     @property
+    def shares_app_plan(self) -> bool:
+        """Whether it is part of the app's plan: no command has given it other code."""
+        return self.in_app_plan and self.code is None
+
+    @property
     def result_key(self) -> str:
         """The key of its results: its name, distinguished from former jobs of that name."""
         return self.name if self.of_app else f"{self.name}@{self.created}"
@@ -230,7 +235,7 @@ class Catalogue:
 
     def _failed(self, command: FailJob) -> Catalogue:
         job, lost = self.jobs[command.name], command.lost
-        if command.number not in (None, job.number):
+        if not (command.number in (None, job.number) or (command.number < 0 and job.in_app_plan)):
             return self  # another job of its name, or one that started with empty state since
         if job.version == command.version:
             master = job.master.after("fail", command.error)

@@ -1,15 +1,17 @@
 """The jobs as an engine's epochs execute them: the plan of an epoch, the jobs that fail in it, and its results.
 
 Guarantees: an epoch executes the commands that its offsets name, in a repeated epoch too. A job that failed is left out
-of the epoch in which it failed, and that is recorded. An engine that follows another decides nothing itself: the leader
-decides which commands an epoch executes and which jobs fail in it.
+of the epoch in which it failed, and that is recorded. So is an output of an app, while another output or a job runs;
+the error of the last one ends the engine. An engine that follows another decides nothing itself: the leader decides
+which commands an epoch executes and which jobs fail in it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import polars as pl
 
 from penstock.catalogue.app_plan import keep_outputs
 from penstock.catalogue.broken_jobs import fail_command, find_broken_jobs
-from penstock.catalogue.catalogue import JobEntry
+from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.command import FlushJob
 from penstock.catalogue.command_intake import CommandIntake
 from penstock.catalogue.job_builder import PythonDeclarations
@@ -25,7 +27,7 @@ from penstock.catalogue.planner import PlannedJob, plan_epoch
 from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, reset_commands
 from penstock.delivery.result_log import ResultLog, cast_to_schema
 from penstock.delivery.side_output import SIDE_OUTPUT
-from penstock.errors import ExternalError, PenstockError
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.query.physical import Plan
 from penstock.state.durable import make_private
 from penstock.state.epoch_record import EpochRecord
@@ -38,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 _CACHED_PLANS = 8
 #: before the key of an output in the result log: rows that neither sinks nor questions get
 _UNSEEN = "#unseen:"
+#: before the name of an output in the key of its failure
+_OUTPUT = "output "
 #: how often an engine that follows tries an epoch in which jobs fail that did not fail at the leader
 _TRIES = 3
 
@@ -47,31 +51,44 @@ class Failures:
 
     DIR/failures/EPOCH.json   by number, and of each whether its state was dropped
 
-    They are kept as long as the epoch may be repeated (`remove_before`).
+    They are kept as long as the epoch may be repeated (`remove_before`). Outputs in the plan of an app are there by
+    `output NAME`: they may get other numbers when the app's file changes.
     """
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory / "failures"
 
-    def of(self, epoch: int) -> dict[int, bool]:
-        """The jobs that failed in an epoch, by number, and whether their state was dropped."""
-        path = self._path(epoch)
-        facts: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-        # a text alone: written when the state was always dropped
-        return {int(number): isinstance(one, str) or one["lost"] for number, one in facts.items()}
+    def of(self, epoch: int, catalogue: Callable[[], Catalogue]) -> dict[int, bool]:
+        """The jobs of the epoch's catalogue that failed in it, by number, and whether their state was dropped."""
+        facts = self._read(epoch)
+        if not facts:
+            return {}
+        numbers = {failure_key(entry): entry.number for entry in catalogue().jobs.values()}
+        return {
+            # a text alone: written when the state was always dropped
+            numbers.get(key) or int(key): isinstance(one, str) or one["lost"]
+            for key, one in facts.items()
+            if key in numbers or not key.startswith(_OUTPUT)
+        }
 
     def put(
         self,
         fenced_directory: FencedDirectory,
         epoch: int,
-        errors: Mapping[int, PenstockError],
-        lost: Collection[int],
+        errors: Mapping[str, PenstockError],
+        lost: Collection[str],
     ) -> None:
-        """Record that jobs failed in an epoch, besides earlier ones; FENCED if another engine leads by now."""
-        known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
-        new = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
+        """Record that jobs failed in an epoch, by their keys, besides earlier ones; FENCED if another engine leads by
+        now."""
+        new = {key: {"error": error.text(), "lost": key in lost} for key, error in errors.items()}
         make_private(self._folder)
-        fenced_directory.write_whole(self._path(epoch), json.dumps({**known, **new}).encode())
+        content = json.dumps({**self._read(epoch), **new})
+        fenced_directory.write_whole(self._path(epoch), content.encode())
+
+    def _read(self, epoch: int) -> dict[str, Any]:
+        path = self._path(epoch)
+        facts: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        return facts
 
     def remove_before(self, epoch: int) -> None:
         """Remove what is recorded of earlier epochs: none of them is repeated any more, by any engine."""
@@ -81,6 +98,11 @@ class Failures:
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.json"
+
+
+def failure_key(entry: JobEntry) -> str:
+    """The key of a job's failures."""
+    return f"{_OUTPUT}{entry.name}" if entry.in_app_plan else str(entry.number)
 
 
 class JobEpochs:
@@ -103,6 +125,8 @@ class JobEpochs:
         self._closed_through = 0
         #: the epoch in which jobs fail here that did not fail at the leader, and how often it was tried
         self._diverging, self._tries = -1, 0
+        #: why outputs of the app have failed since the engine started, by name
+        self._errors_of_outputs: dict[str, PenstockError] = {}
 
     def mark_verified(self, commands: int) -> None:
         """After so many commands, every job can be built or has failed: the text that the program starts with was
@@ -110,8 +134,8 @@ class JobEpochs:
         self._verified_from = commands
 
     def isolates_failures(self, commands: int) -> bool:
-        """Whether a job of the catalogue after so many commands may fail alone. An error in the code of the app that an
-        engine started with ends the engine."""
+        """Whether a job of the catalogue after so many commands may fail alone. An error in the code of an app's only
+        output ends the engine."""
         if self._given.app is None:
             return True
         history = self._intake.history
@@ -120,7 +144,8 @@ class JobEpochs:
                 self._intake.read_new()
             if commands > history.count:  # commands that this engine cannot see yet
                 return True
-            return any(not entry.in_app_plan or entry.code for entry in history.after(commands).jobs.values())
+            jobs = history.after(commands).jobs.values()
+            return len(jobs) > 1 or any(not entry.in_app_plan or entry.code for entry in jobs)
 
     def altered_outputs(self) -> list[str]:
         """The outputs of the app that were altered and have kept their state, which is part of the app's plan."""
@@ -151,7 +176,11 @@ class JobEpochs:
             for name, entry in catalogue.jobs.items()
             if not without.get(entry.number, entry.left_out)
         }
-        in_app = [entry for entry in present.values() if entry.in_app_plan and entry.code is None]
+        in_app = [
+            replace(entry, master=replace(entry.master, life="failed")) if entry.number in without else entry
+            for entry in present.values()
+            if entry.shares_app_plan
+        ]
         jobs = [
             PlannedJob(
                 builder.job(name, catalogue),
@@ -160,7 +189,7 @@ class JobEpochs:
                 entry.recovery,
             )
             for name, entry in present.items()
-            if not entry.in_app_plan or entry.code is not None
+            if not entry.shares_app_plan
         ]
         app_alone = not jobs and not catalogue.last_number
         return plan_epoch(self._name, jobs, to_suspend, self._given.app, in_app, app_alone=app_alone)
@@ -203,21 +232,25 @@ class JobEpochs:
                 catalogue = self._intake.history.after(commands)
                 broken = find_broken_jobs(self._intake.builder, catalogue)
                 errors = {catalogue.jobs[name].number: error for name, error in broken.items()}
-                known = self._failures.of(epoch)
+                known = self._known_failures(epoch, commands)
                 unknown = {number: error for number, error in errors.items() if not known.get(number)}
                 if unknown:
                     self._fail(epoch, commands, unknown, lost=unknown)
-        return self._failures.of(epoch)
+        return self._known_failures(epoch, commands)
+
+    def _known_failures(self, epoch: int, commands: int) -> dict[int, bool]:
+        return self._failures.of(epoch, lambda: self._intake.history.after(commands))
 
     def record_failures(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
-        """Record for good that jobs failed in an epoch, before it is executed without them."""
+        """Record for good that jobs failed in an epoch, before it is executed without them. Raises the error of the
+        outputs of an app that are the last to run."""
         with self._intake.lock:
+            jobs, known = self._intake.history.after(commands).jobs, self._known_failures(epoch, commands)
+            errors = _leave_out_last_outputs(jobs.values(), known, errors)
             if not self._intake.leads:
                 self._count_divergence(epoch, next(iter(errors.values())))
                 return
-            jobs = self._intake.history.after(commands).jobs
             lives = {entry.number: entry.master.life for entry in jobs.values()}
-            known = self._failures.of(epoch)
             # it got no events and failed all the same: time alone breaks its state
             lost = [number for number in errors if number in known or lives.get(number) != "running"]
             self._fail(epoch, commands, errors, lost)
@@ -237,9 +270,22 @@ class JobEpochs:
     def _fail(
         self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
     ) -> None:
+        jobs = [
+            entry for entry in self._intake.history.after(commands).jobs.values() if entry.number in errors
+        ]
+        errors = {entry.number: _with_hint(entry, errors[entry.number]) for entry in jobs}
         # in this order: killed in between, the epoch is decided again; otherwise the job's failure would get lost
         self._decide_failed(commands, errors, lost)
-        self._failures.put(self._intake.fenced_directory, epoch, errors, lost)
+        self._failures.put(
+            self._intake.fenced_directory,
+            epoch,
+            {failure_key(entry): errors[entry.number] for entry in jobs},
+            {failure_key(entry) for entry in jobs if entry.number in lost},
+        )
+        for entry in jobs:
+            if entry.of_app:
+                _LOG.warning("the output %s fails in epoch %d: %s", entry.name, epoch, errors[entry.number])
+        self._errors_of_outputs |= {entry.name: errors[entry.number] for entry in jobs if entry.of_app}
 
     def _decide_failed(
         self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()
@@ -252,6 +298,14 @@ class JobEpochs:
                 if entry.number in errors
             ]
             self._intake.decide(lambda now: failures)
+
+    def failed_outputs(self) -> Iterator[PenstockError]:
+        """Why outputs of the app that an engine started with have failed and were not resumed since."""
+        for entry in self._intake.catalogue.jobs.values():
+            if entry.of_app and entry.master.life == "failed":
+                known = self._errors_of_outputs.get(entry.name)
+                is_of_this_run = known is not None and known.text() == entry.master.error
+                yield known if known is not None and is_of_this_run else _earlier_failure(entry)
 
     # -- state and results -----------------------------------------------------------------------
 
@@ -328,6 +382,38 @@ class JobEpochs:
         keys = {one.result_key for one in jobs}
         # an epoch that was under way when its job was dropped has brought a result of it back
         self._results.keep_only({SIDE_OUTPUT, *keys, *(_UNSEEN + key for key in keys)})
+
+
+def _leave_out_last_outputs(
+    jobs: Collection[JobEntry], known: Collection[int], errors: Mapping[int, PenstockError]
+) -> Mapping[int, PenstockError]:
+    """The errors of jobs that fail alone: all, but those of the outputs of an app without which nothing would run.
+    Raises where only these are left."""
+    running = [entry for entry in jobs if entry.master.life == "running" and entry.number not in known]
+    last = [entry.number for entry in running if entry.shares_app_plan and entry.number in errors]
+    if not last or any(entry.number not in errors for entry in running):
+        return errors
+    others = {number: error for number, error in errors.items() if number not in last}
+    if not others:
+        raise errors[last[0]]
+    return others
+
+
+def _with_hint(entry: JobEntry, error: PenstockError) -> PenstockError:
+    """The error of a job that fails alone. An output of an app got one for the end of the engine."""
+    if not entry.in_app_plan or (error.condition.startswith("JOB_") and error.hint):
+        return error
+    hint = f"Start again with its code fixed, and RESUME JOB {entry.name}: it continues without the events since."
+    return type(error)(error.condition, error.primary, detail=error.detail, where=error.where, hint=hint)
+
+
+def _earlier_failure(entry: JobEntry) -> UserError:
+    return UserError(
+        "OUTPUT_FAILED",
+        f"the output {entry.name} has failed and was not resumed: it lacks results",
+        detail=entry.master.error,
+        hint=f"Run the app without `--drain`, and execute RESUME JOB {entry.name}.",
+    )
 
 
 def diverging_error(what: str, failure: Exception) -> ExternalError:

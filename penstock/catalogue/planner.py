@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from penstock.catalogue.app_plan import AppPlan
+from penstock.catalogue.app_plan import AppPlan, find_isolated
 from penstock.catalogue.catalogue import JobEntry
 from penstock.catalogue.compiled_job import CompiledJob
 from penstock.catalogue.lifecycle import Life
@@ -73,9 +73,12 @@ def plan_epoch(
     needed = _find_needed({**dict.fromkeys(active, frozenset[str]()), **reads}, to_suspend)
     stateful = {one.job.name for one in jobs if not one.job.is_stateless}
     suspended = frozenset((stateful & set(to_suspend) & running) - needed)
-    app_part = None
+    app_part, isolated = None, {}
     if app is not None:
         app_part = _plan_outputs(app, outputs, active, (active & set(to_suspend)) - needed)
+        numbers = {entry.name: entry.number for entry in outputs}
+        at_work = {name: number for name, number in numbers.items() if name in active}
+        isolated = find_isolated(app, at_work, numbers, others=bool(running))
     plan = plan_jobs(
         name,
         [replace(one, life="paused") if one.job.name in suspended else one for one in jobs],
@@ -93,6 +96,7 @@ def plan_epoch(
         needed=needed,
         stopped_jobs=stopped,
         released=frozenset(released),
+        isolated=isolated,
     )
 
 

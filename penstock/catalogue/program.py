@@ -24,6 +24,7 @@ from penstock.catalogue.command_intake import CommandIntake, parse_script
 from penstock.catalogue.command_log import CommandHistory
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.job_epochs import Failures, JobEpochs, diverging_error
+from penstock.catalogue.known_outputs import remember_outputs
 from penstock.catalogue.messages import Deliver
 from penstock.catalogue.questions import Questions
 from penstock.delivery.deliveries import Deliveries
@@ -220,6 +221,8 @@ class Program:
             self._history.load(owned=intake.leads)
             _check_app_names(self._given.app, self._history.latest)
             if intake.leads:
+                if self._given.app is not None:
+                    remember_outputs(self._state, self._given.app.plan, intake.fenced_directory)
                 self._execute_initial_text()
             self._load_results()
 

@@ -329,7 +329,7 @@ class Engine:
         lack then they get after the next start."""
         if self.settings.drain and not self._is_over():
             self.program.deliveries.finish(math.inf, _LONGEST_OUTAGE_OF_DRAIN)
-            for error in self.program.deliveries.failures:
+            for error in (*self.program.deliveries.failures, *self.program.epochs.failed_outputs()):
                 raise error
         else:
             self.program.deliveries.finish(_FINISH_SECONDS)

@@ -137,8 +137,11 @@ class Execution:
     def _job_bytes(self) -> dict[str, int]:
         """By how many bytes a worker grew in the own code of each job."""
         grown = self.result.job_bytes()
-        outputs = self.plan.outputs.values()
-        return {one.name: grown[one.job] for one in outputs if one.job is not None and one.job in grown}
+        jobs = {name: one.job for name, one in self.plan.outputs.items() if one.job is not None}
+        for target, (number, *_) in self.plan.isolated.items():
+            if target.output is not None:
+                jobs[target.output] = number
+        return {name: grown[number] for name, number in jobs.items() if number in grown}
 
     def report(
         self,

@@ -153,9 +153,10 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
             if finished is not None and name in task.plan.whole_result_outputs:
                 last[name] = _count_rows_of_last_instant(finished)
         except PenstockError as error:
-            if output.job is None:
+            jobs = task.jobs_of(EdgeTarget("output", name))
+            if not jobs:
                 raise
-            failures[output.job] = error
+            failures |= dict.fromkeys(jobs, error)
             continue
         if last_result is not None:
             last_results[name] = last_result

@@ -1,8 +1,8 @@
 """Isolates jobs from each other: a job that fails, or takes more than its share of epochs, fails or is paused alone.
 
 In a task, `JobFailures` catches what a job's own code raises, limits how long it may take and measures it; `job_memory`
-bounds its memory. The driver executes the epoch again without the jobs that failed. `JobShares` decides which jobs are
-paused.
+bounds its memory. Code that some outputs of an app share, and not all, fails these. The driver executes the epoch
+again without the jobs that failed. `JobShares` decides which jobs are paused.
 """
 
 from __future__ import annotations
@@ -73,27 +73,28 @@ class JobFailures:
             yield JobError(job, error).to_bytes()
 
     @contextlib.contextmanager
-    def isolate(self, job: int | None, seconds: float) -> Iterator[None]:
-        """Run a job's own code: it fails alone, also if it takes longer than so many seconds. None: no job's own."""
-        if job is None:
+    def isolate(self, jobs: tuple[int, ...], seconds: float) -> Iterator[None]:
+        """Run the own code of jobs: they fail alone, also if it takes longer than so many seconds. No job: an error is
+        everybody's. Only what belongs to one job alone is measured."""
+        if not jobs:
             yield
             return
-        timer, started = _Timer(), time.perf_counter()
+        timer, started, alone = _Timer(), time.perf_counter(), len(jobs) == 1
         try:
             with (
                 timer.limit(seconds),
-                contextlib.nullcontext() if self.watch is None else self.watch.watch(job),
+                self.watch.watch(jobs[0]) if alone and self.watch is not None else contextlib.nullcontext(),
             ):
                 yield
         except COMPUTING_RAISES as failure:  # whatever a user's code raises
-            if timer.has_expired:
-                self.add(job, _timeout_error(seconds))
-            elif isinstance(failure, PenstockError):
-                self.add(job, _with_job_hint(failure))
-            else:
-                self.add(job, _unexpected_error(failure))
+            error = _timeout_error(seconds) if timer.has_expired else _error_of_jobs(jobs, failure)
+            if error is None:
+                raise
+            for job in jobs:
+                self.add(job, error)
         finally:
-            self.seconds[job] = self.seconds.get(job, 0.0) + time.perf_counter() - started
+            if alone:
+                self.seconds[jobs[0]] = self.seconds.get(jobs[0], 0.0) + time.perf_counter() - started
 
 
 class _Timer:
@@ -123,6 +124,17 @@ class _Timer:
     def _expire(self, number: int, frame: FrameType | None) -> None:
         self.has_expired = True
         raise JobTimeout
+
+
+def _error_of_jobs(jobs: tuple[int, ...], failure: BaseException) -> PenstockError | None:
+    """The error with which jobs fail alone. None for outputs of an app (their numbers are negative), if it is not their
+    code that fails: the engine waits for what is away, and ends if state is damaged, as it does for all."""
+    is_output = jobs[0] < 0
+    if isinstance(failure, UserError) or (isinstance(failure, PenstockError) and not is_output):
+        return failure if is_output else _with_job_hint(failure)
+    if is_output and isinstance(failure, PenstockError | OSError):
+        return None
+    return _unexpected_error(failure)
 
 
 def _with_job_hint(error: PenstockError) -> PenstockError:

@@ -117,7 +117,7 @@ def apply_job_steps(
             yield None, results
     for member, job_rows in single:
         job_results = None
-        with failures.isolate(member.job, task.job_seconds):
+        with failures.isolate((member.job,), task.job_seconds):
             job_results = run_steps_lazily(member.steps, job_rows, f"the results of {member.output}")
         if job_results is not None and job_results.height:
             yield member, job_results
@@ -147,7 +147,7 @@ def _check_size(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> None:
     """Raise if the rows of a job's own edge to its output are too large for the driver."""
     name, most = edge.target.output, task.job_result_bytes
     is_ranked = name is not None and task.plan.outputs[name].top is not None
-    if most and not is_ranked and task.job_of(edge) is not None and (size := rows.estimated_size()) > most:
+    if most and not is_ranked and task.jobs_of(edge.target) and (size := rows.estimated_size()) > most:
         raise _too_large_error(int(size), most)
 
 
@@ -172,7 +172,7 @@ def prepare_rows(
 ) -> pl.DataFrame | None:
     """Apply an edge's steps, and prepare the rows for the operator that it leads to; None when none are left."""
     prepared = None
-    with failures.isolate(task.job_of(edge), task.job_seconds):
+    with failures.isolate(task.jobs_of(edge.target), task.job_seconds):
         prepared = run_steps(edge.steps, rows, where)
         operator = task.operator_of(edge)
         if prepared.height and operator is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from penstock.epoch.job_failures import JobFailures
 from penstock.epoch.message import encode_rows
 from penstock.epoch.task import EpochTask
 from penstock.operators.contract import INPUT
@@ -17,13 +18,21 @@ from penstock.query.steps import Edge
 from penstock.state.buckets import HASH, buckets_of
 
 
-def route_rows(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
-    """Split rows for a stage by the slices that own their keys; rows for an output stay as they are."""
+def route_rows(
+    task: EpochTask, edge: Edge, rows: pl.DataFrame, failures: JobFailures
+) -> Iterator[tuple[int, bytes]]:
+    """Split rows for a stage by the slices that own their keys; rows for an output stay as they are. No rows where the
+    user's partitioner fails."""
     operator, spill = task.operator_of(edge), task.location.spill_directory
     if operator is None:
         yield from ((0, data) for data in encode_rows(edge.target, rows, spill_directory=spill))
         return
-    rows, stage = add_hash(task, edge, rows), edge.target.name
+    hashed, stage = list[pl.DataFrame](), edge.target.name
+    with failures.isolate(task.jobs_of(edge.target), task.job_seconds):
+        hashed.append(add_hash(task, edge, rows))
+    if not hashed:
+        return
+    rows = hashed[0]
     if task.slices == 1:
         yield from _send(task, edge, 0, rows)
         return

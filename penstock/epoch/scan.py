@@ -105,10 +105,10 @@ def run_scan(
     for source in list(scan.unselected):
         _select(scan, source)
     yield from ((0, data) for data in scan.job_rows.messages(task, scan.failures))
-    yield from ((0, data) for data in scan.failures.messages())
     for edge in task.plan.edges:
         if frames := scan.frames.pop(edge.id, []):
-            yield from _send(task, edge, frames)
+            yield from _send(scan, edge, frames)
+    yield from ((0, data) for data in scan.failures.messages())
     for slice_ in range(task.slices):
         yield slice_, Times(scan.highest).to_bytes()
     yield 0, scan.report(time.perf_counter() - started, time.thread_time() - cpu_started).to_bytes()
@@ -315,9 +315,9 @@ def _damage_row(scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
     return pl.DataFrame([row], schema=SIDE_OUTPUT_SCHEMA, orient="row")
 
 
-def _send(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
-    rows = pl.concat(frames) if len(frames) > 1 else frames[0]
+def _send(scan: _Scan, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
+    task, rows = scan.task, pl.concat(frames) if len(frames) > 1 else frames[0]
     operator = task.operator_of(edge)
     if operator is not None and edge.reduce and len(frames) > 1:
         rows = operator.combine(rows, edge.port)
-    yield from route_rows(task, edge, rows)
+    yield from route_rows(task, edge, rows, scan.failures)

@@ -154,7 +154,7 @@ def _run_stage(here: _Slice, stage: Stage, scope: Scope) -> Iterator[tuple[int, 
 
 
 def _run_operator(here: _Slice, stage: Stage, inputs: Inputs, state: SliceState) -> Results:
-    """The results of a stage's operator; none where the job fails that owns it."""
+    """The results of a stage's operator; none where jobs fail that it belongs to."""
     task, first = here.task, stage.streams[0]
     # what reads other jobs has to wait until all of them have emitted
     can_be_ahead = stage.level == 1 and len(stage.streams) == 1
@@ -165,7 +165,7 @@ def _run_operator(here: _Slice, stage: Stage, inputs: Inputs, state: SliceState)
         (task.streams[first].ahead, here.times[first].ahead) if can_be_ahead else (0, 0),
     )
     results: Results = {}
-    with here.failures.isolate(task.owner_of(stage.id), task.job_seconds):
+    with here.failures.isolate(task.jobs_of(EdgeTarget("stage", stage.id)), task.job_seconds):
         try:
             results = stage.operator.run(inputs, state, progress)
         except PenstockError as error:
@@ -208,10 +208,11 @@ def _send_on(
         if rows is None or not rows.height:
             continue
         if edge.forward:
-            forwarded = add_hash(task, edge, rows)
-            here.inbox.rows.setdefault((edge.target.name, edge.port), []).append(forwarded)
+            with here.failures.isolate(task.jobs_of(edge.target), task.job_seconds):
+                forwarded = add_hash(task, edge, rows)
+                here.inbox.rows.setdefault((edge.target.name, edge.port), []).append(forwarded)
         else:
-            yield from route_rows(task, edge, rows)
+            yield from route_rows(task, edge, rows, here.failures)
 
 
 def _where(here: _Slice, stage: Stage) -> str:
@@ -223,7 +224,7 @@ def _send_to_readers(
 ) -> Iterator[tuple[int, bytes]]:
     """Send a job's rows to the jobs that read it."""
     for edge, prepared in route_to_readers(here.task, output, rows, where, here.failures):
-        yield from route_rows(here.task, edge, prepared)
+        yield from route_rows(here.task, edge, prepared, here.failures)
         if edge.target.output is not None:
             yield from _send_to_readers(here, edge.target.output, prepared, where)
 
@@ -257,7 +258,7 @@ def _rank(
     owner = output_state_id(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
     candidates = None
-    with here.failures.isolate(here.task.job_of(edge), here.task.job_seconds):
+    with here.failures.isolate(here.task.jobs_of(edge.target), here.task.job_seconds):
         candidates = top.process_slice(rows, ranking, refill)
         here.add_changes(owner, ranking)
     return candidates

@@ -23,7 +23,7 @@ from penstock.operators.contract import FOREVER, Operator
 from penstock.operators.job_windows import closing_batches
 from penstock.operators.watermark import advance_watermark, skip_idle_streams
 from penstock.query.physical import Plan, maps_by_stage
-from penstock.query.steps import Edge
+from penstock.query.steps import Edge, EdgeTarget
 from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation, slice_buckets
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
@@ -96,13 +96,14 @@ class EpochTask:
         stage = self.plan.stage_of(edge.target)
         return None if stage is None else stage.operator
 
-    def job_of(self, edge: Edge) -> int | None:
-        """The number of the job that alone uses an edge; None where there are no jobs that come and go."""
-        if self.plan.jobs is None:
-            return None
-        if edge.target.output is not None:
-            return self.plan.outputs[edge.target.output].job
-        return self.owner_of(edge.target.name)
+    def jobs_of(self, target: EdgeTarget) -> tuple[int, ...]:
+        """The numbers of the jobs that fail alone if a stage raises, or an edge to a stage or output: of the one that
+        alone uses it, or of outputs of an app. None where the error is everybody's."""
+        if target.output is not None:
+            job = self.plan.outputs[target.output].job
+        else:
+            job = self.owner_of(target.name)
+        return self.plan.isolated.get(target, ()) if job is None else (job,)
 
     def owner_of(self, stage: str) -> int | None:
         """The number of the job that alone uses a stage."""

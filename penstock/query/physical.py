@@ -123,6 +123,9 @@ class Plan:
     stopped_jobs: Mapping[str, Semantics | None] = field(default_factory=dict)
     #: state of an app that commands have released: its outputs were dropped, emptied or altered
     released: frozenset[str] = frozenset()
+    #: stages and outputs of an app's plan whose code fails some outputs alone, and the numbers of these outputs: if
+    #: the stage raises, or an edge to it. An error elsewhere in that plan is everybody's
+    isolated: Mapping[EdgeTarget, tuple[int, ...]] = field(default_factory=dict)
 
     def edges_from(self, source: EdgeSource) -> list[Edge]:
         return self._by_source.get(source, [])

@@ -117,14 +117,14 @@ def test_a_job_that_fails_is_paused_and_the_app_continues(
         assert kit.life(jobs, "broken") == "failed"
 
 
-def test_an_error_in_the_code_of_the_app_itself_ends_the_engine(files: Files, tmp_path: Path) -> None:
+def test_an_error_in_the_code_of_the_only_output_of_an_app_ends_the_engine(
+    files: Files, tmp_path: Path
+) -> None:
     def fails(frame: Any) -> Any:
         raise ValueError("no")
 
-    clicks = files.stream
-    rows = clicks.map_batches(fails, {"page": ps.String()})
-    counts = clicks.key_by("page").window("5s").count()
-    engine = InlineEngine(ps.app("bad", ps.output("rows", rows), ps.output("counts", counts)), tmp_path)
+    rows = files.stream.map_batches(fails, {"page": ps.String()})
+    engine = InlineEngine(ps.app("bad", ps.output("rows", rows)), tmp_path)
     with pytest.raises(PenstockError, match="no"):
         engine.step()
     engine.close()

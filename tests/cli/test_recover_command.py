@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.catalogue.program_of import program_of
 from penstock.errors import ExternalError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
@@ -107,6 +108,41 @@ def test_an_epoch_continues_without_an_excluded_job(name: str, tmp_path: Path) -
     others = whole.keys() - {name}
     assert {other: found[other] for other in others} == {other: whole[other] for other in others}
     assert found[name] != whole[name], "it did not see the events of the epoch"
+
+
+def test_an_epoch_continues_without_an_excluded_output_of_an_app(logs: Path, tmp_path: Path) -> None:
+    state, sinks = tmp_path / "state", (tmp_path / "all", tmp_path / "even")
+
+    def two() -> ps.App:
+        decoder = ps.json_lines({"t": ps.Datetime("us", "UTC"), "n": ps.Int64()})
+        events = ps.stream(
+            "events", ps.files(f"{logs}/*.log", finished=True), decoder, time="t", lateness="1h"
+        )
+        even = events.filter(ps.col("n") % 2 == 0)
+        return ps.app(
+            "two",
+            ps.output("all", events.select("n"), ps.jsonl(sinks[0])),
+            ps.output("even", even.select("n"), ps.jsonl(sinks[1])),
+        )
+
+    with crash_at("recorded", 1), pytest.raises(Crashed):
+        run_inline(two(), state, epoch_units=400)
+    before = numbers(sinks[1])
+    unknown = run_in_process("recover", "exclude-job", str(state), "odd")
+    assert (unknown.returncode, "UNKNOWN_JOB" in unknown.stderr) == (2, True)
+    done = run_in_process("recover", "exclude-job", str(state), "even")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "epoch 1 without even" in done.stdout
+    run_inline(two(), state, epoch_units=400, epochs=2)
+    program = program_of(two(), state)
+    engine = InlineEngine(program, state, epoch_units=400)
+    assert "JOB_EXCLUDED" in str(program.catalogue.jobs["even"].master.error)
+    assert numbers(sinks[1]) == before
+    assert program.execute("RESUME JOB even")[0].state == "kept"
+    list(engine.steps())
+    engine.close()
+    assert numbers(sinks[0]) == list(range(80))
+    assert len(before) < len(numbers(sinks[1])) < 40, "without the epochs in which it was left out"
 
 
 def test_what_no_waiting_epoch_has_is_refused(logs: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_epoch_is_not_repeated_with_other_spans_than_recorded(state: Path) ->
 
 def test_an_unexpected_exception_of_a_job_fails_that_job() -> None:
     failures = JobFailures()
-    with failures.isolate(3, 0.0):
+    with failures.isolate((3,), 0.0):
         raise ZeroDivisionError("by nought")
     (message,) = (open_message(data) for data in failures.messages())
     assert isinstance(message, JobError)
