@@ -46,6 +46,7 @@ _OPEN_SECONDS = 5.0
 StartLog = Callable[[str, ScanPlan], None]
 
 
+# over 25 methods: it is the one surface of its parts for engines, services and the command line
 @former_names(checked="check", say="execute")
 class Program:
     """The streams and jobs of one state directory.

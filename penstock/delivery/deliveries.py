@@ -46,6 +46,7 @@ _READ_AT_START = 1_000
 _LOG_SECONDS = 300.0
 
 
+# over 25 methods: who delivers, what sinks lack and their cursors share one lock
 class Deliveries:
     """The deliveries of one engine. From any thread; no call waits for a sink but those that say so."""
 

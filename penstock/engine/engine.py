@@ -61,6 +61,7 @@ Watcher = Callable[[EpochReport], None]
 OnPhase = Callable[[str], None]
 
 
+# over 25 methods: it holds the parts of one run together, and each step of the epoch loop is one
 class Engine:
     """Runs one application. `spark` is the session to use; by default one is started.
 
