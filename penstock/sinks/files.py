@@ -350,6 +350,6 @@ def _unwritable_error(directory: Path, problem: OSError) -> ExternalError:
         "SINK_UNWRITABLE",
         f"could not write to {directory}",
         detail=f"{problem.strerror or problem}.",
-        hint="Free space or fix the permissions, then start again: nothing of the epoch is visible.",
+        hint="Free space or fix the permissions. The rows wait for that; RESUME the job if it has failed.",
         is_transient=is_transient(problem),
     )

@@ -319,8 +319,8 @@ class KafkaTopic(Sink):
             "SINK_UNWRITABLE",
             f"could not write to {self.describe()}",
             detail=f"{why}.",
-            hint="Check that the brokers run and let this user write, then start again: readers of committed records "
-            "see the epoch whole or not at all.",
+            hint="Check that the brokers run and let this user write. The rows wait for that; RESUME the job if it has "
+            "failed. Readers of committed records see an epoch whole or not at all.",
             is_transient=is_transient,
         )
 

@@ -156,7 +156,7 @@ class RedisStream(Sink):
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
                 detail=f"{redact(str(problem), self._address)}.",
-                hint="Check that the server runs, has memory left and lets this user write, then start again: "
-                "the epoch is there whole or not at all.",
+                hint="Check that the server runs, has memory left and lets this user write. The rows wait for that; "
+                "RESUME the job if it has failed.",
                 is_transient=is_transient_error(problem),
             ) from problem

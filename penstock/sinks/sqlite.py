@@ -263,8 +263,8 @@ class Sqlite(Sink):
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
                 detail=f"{problem}.",
-                hint="Check space, permissions and that the file is a SQLite database, then start again: "
-                "nothing of the epoch is visible.",
+                hint="Check space, permissions and that the file is a SQLite database. The rows wait for that; RESUME "
+                "the job if it has failed.",
                 is_transient=is_transient(problem) or _primary_code(problem) in _PASSING,
             ) from problem
 
