@@ -28,6 +28,7 @@ from penstock.catalogue.reset_state import drop_state_in_app, own_state_bytes, r
 from penstock.delivery.result_log import ResultLog, cast_to_schema
 from penstock.delivery.side_output import SIDE_OUTPUT
 from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.ha.schemes import Semantics
 from penstock.query.physical import Plan
 from penstock.state.durable import make_private
 from penstock.state.epoch_record import EpochRecord
@@ -339,7 +340,7 @@ class JobEpochs:
         """Append what an epoch emits to the result log, before it is committed; returns the keys of the outputs with
         rows. `only_for_jobs`: rows that no sink gets; `last`: how many of an output's rows, at their end, are its
         latest result, where that is not all."""
-        keys = self.result_keys(record.commands)
+        keys = self._result_keys(record.commands)
         emitted = {keys[name]: frame for name, frame in rows.items()}
         unseen = {_UNSEEN + keys[name]: frame for name, frame in only_for_jobs.items()}
         side = {} if side_output is None else {SIDE_OUTPUT: side_output}
@@ -347,11 +348,17 @@ class JobEpochs:
         self._results.append(epoch, {**emitted, **unseen, **side}, counts, record.digest)
         return frozenset(name for name, frame in {**emitted, **side}.items() if frame.height)
 
-    def result_keys(self, commands: int) -> Mapping[str, str]:
+    def _result_keys(self, commands: int) -> Mapping[str, str]:
         """The key in the result log of each job of the catalogue after so many commands."""
         with self._intake.lock:
             jobs = self._intake.history.after(commands).jobs
         return {name: entry.result_key for name, entry in jobs.items()}
+
+    def recoveries(self, commands: int) -> Mapping[str, Semantics | None]:
+        """The recovery that each job of the catalogue after so many commands declares, by its key in the result log."""
+        with self._intake.lock:
+            jobs = self._intake.history.after(commands).jobs.values()
+        return {entry.result_key: entry.recovery for entry in jobs}
 
     def fail_job(self, entry: JobEntry, error: PenstockError) -> None:
         """Fail a job, whose state stays: it continues once it is resumed."""

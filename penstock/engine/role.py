@@ -192,10 +192,9 @@ class EngineRole:
 
     def _repeat_deliveries(self, program: Program) -> None:
         """Deliver again what sinks got after the last durable epoch, to those that may get rows twice."""
-        commands = self.state.records.last_commands()
-        outputs = self.recovery.actions.redelivered_outputs(program.epochs.plan(commands))
-        keys = program.epochs.result_keys(commands)
-        program.deliveries.repeat([keys[name] for name in outputs], self.recovery.durable_epoch)
+        declared = program.epochs.recoveries(self.state.records.last_commands())
+        repeated = [key for key, one in declared.items() if self.recovery.actions.repeats_results(one)]
+        program.deliveries.repeat(repeated, self.recovery.durable_epoch)
 
     def claim(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> None:
         """Claim the state directory and, to lead a unit, the unit's epoch records before it."""

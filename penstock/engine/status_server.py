@@ -144,8 +144,8 @@ def _outage_status(outage: Outage) -> OutageStatus:
     return OutageStatus(outage.step, outage.condition, str(outage.error), seconds, outage.failures)
 
 
-def _delivery_status(lags: Sequence[DeliveryLag]) -> list[DeliveryStatus]:
-    return [
+def _delivery_status(lags: Sequence[DeliveryLag]) -> tuple[DeliveryStatus, ...]:
+    return tuple(
         DeliveryStatus(
             one.job,
             one.sink,
@@ -157,7 +157,7 @@ def _delivery_status(lags: Sequence[DeliveryLag]) -> list[DeliveryStatus]:
             round(one.silent_seconds, 1),
         )
         for one in lags
-    ]
+    )
 
 
 def _recovery_status(recovery: RecoveryOutcome) -> RecoveryStatus:

@@ -88,8 +88,11 @@ class RecoveryActions:
 
     def redelivered_outputs(self, plan: Plan) -> frozenset[str]:
         """The outputs whose sinks receive again what they have."""
-        outputs = plan.outputs.items()
-        return frozenset(n for n, one in outputs if SEMANTICS[self.semantics_of(one)].repeats_results)
+        return frozenset(name for name, one in plan.outputs.items() if self.repeats_results(one.recovery))
+
+    def repeats_results(self, recovery: Semantics | None) -> bool:
+        """Whether the sinks of an output that declares this recovery receive again what they have."""
+        return self._facts(recovery).repeats_results
 
     def outputs_to_suspend(self, epoch: int, plan: Plan) -> frozenset[str]:
         """The outputs that skip an epoch and whose rows no other output needs in it; also the stopped jobs that may

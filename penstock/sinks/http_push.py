@@ -156,8 +156,8 @@ class HttpPush(Sink):
             condition,
             f"could not post rows to {self.describe()}",
             detail=f"{why}.",
-            hint="Fix the receiver. The rows wait for that, and are posted again with the same Idempotency-Key; RESUME the job if "
-            "it has failed.",
+            hint="Fix the receiver. The rows wait for that, and are posted again with the same Idempotency-Key; RESUME "
+            "the job if it has failed.",
             is_transient=condition == "SINK_UNWRITABLE",
         )
 

@@ -344,8 +344,8 @@ class Postgres(Sink):
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
                 detail=f"{redact((str(problem).splitlines() or [type(problem).__name__])[0], self._address)}.",
-                hint="Check that the server runs and lets this user write. The rows wait for that; RESUME the job if it "
-                "has failed.",
+                hint="Check that the server runs and lets this user write. The rows wait for that; RESUME the job "
+                "if it has failed.",
                 is_transient=isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError)
                 and not any(reason in str(problem) for reason in _LASTING),
             ) from problem
