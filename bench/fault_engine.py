@@ -145,7 +145,8 @@ class FaultEngine:
         found = []
         for pid in descendants(self.pid, session=True):
             with contextlib.suppress(OSError):
-                if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != self.pid:
+                # not the JVM, whose arguments name pyspark too
+                if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
         return found
 

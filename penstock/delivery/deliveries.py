@@ -670,7 +670,8 @@ class Deliveries:
 
 
 def _is_opening(one: SinkDelivery) -> bool:
-    return one.is_submitted and not one.is_open and one.outage is None
+    """Whether a sink is neither open and compared with the state, nor away."""
+    return one.is_submitted and (not one.is_open or one.known is not None) and one.outage is None
 
 
 def _hand_over(former: Sequence[SinkDelivery], ones: Sequence[SinkDelivery], through: int) -> None:

@@ -120,7 +120,7 @@ class ArchivePartitions:
         if id is not None or only_adopted:
             return id
         former = self._copies.original_of(key) or ""
-        if not away.may_be_behind and away.offsets.get(former, 0) >= archive.latest:
+        if not away.may_be_behind and away.offsets.get(former, -1) >= archive.latest:
             self._copies.leave_out(key)
             self._new.forgotten.add([Identity.of_archive(path, archive)])
             away.doubts.report_shorter_copy(path, away.homes.get(former, former), away.offsets[former])

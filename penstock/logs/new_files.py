@@ -39,7 +39,8 @@ def find_read_original(text: TextFile, away: Away) -> Former | None:
     own, unsure = Identity.of_seen(text), None
     for id in away.by_line.get(line_of(str(text.label)), []):
         for identity in away.known(id)[:1]:
-            if identity.length <= own.length or _is_its_file(text, identity) or not _was_here(text, id, away):
+            is_its_file = _is_its_file(text, identity) and not _is_unpacked(text, id, away)
+            if identity.length <= own.length or is_its_file or not _was_here(text, id, away):
                 continue
             shared = identity.count_shared(own)
             if shared >= LEAST_COMMON_BYTES or (not own.is_weak and _has_its_head(text, id, away)):
@@ -99,12 +100,18 @@ def _was_created_as(text: TextFile, identity: Identity) -> bool:
 def _was_here(text: TextFile, id: str, away: Away) -> bool:
     """Whether the file of a partition is one that a copy was just made of: it was emptied, or was there when files were
     listed before; or it is an archive that is unpacked to this file."""
-    path = away.known(id)[0].path
-    if path.endswith(".gz"):
-        return text.path == path.removesuffix(".gz")
+    if _is_unpacked(text, id, away):
+        return True
+    if away.known(id)[0].path.endswith(".gz"):
+        return False
     if away.is_emptied(id, text):
         return True
     return id in away.recent and away.known(id)[0].is_related_to(text.path)
+
+
+def _is_unpacked(text: TextFile, id: str, away: Away) -> bool:
+    """Whether a file is what unpacking the archive of a partition makes."""
+    return text.path + ".gz" in (away.known(id)[0].path, away.homes.get(id))
 
 
 def _has_its_head(text: TextFile, id: str, away: Away) -> bool:

@@ -131,7 +131,7 @@ class NewPartitions:
         """Whether a file is left out, or waits, as a copy of what was read of a file that is gone or empty now."""
         original = self._copies.original_of(key) or ""
         former = find_read_original(text, away)
-        if away.offsets.get(original, 0) >= text.latest:
+        if away.offsets.get(original, -1) >= text.latest:
             path, length = away.homes.get(original, original), away.offsets[original]
         elif former is not None and former.is_copy:
             path, length = former.identity.path, former.identity.length

@@ -195,7 +195,12 @@ def locate_error(error: PenstockError, line: str | None, where: str) -> Penstock
     """The same error with the user's line, unless it has one, and what was being worked on."""
     detail = f"{error.detail}; while working on {where}" if error.detail else f"while working on {where}"
     return type(error)(
-        error.condition, error.primary, detail=detail, hint=error.hint, where=error.where or line
+        error.condition,
+        error.primary,
+        detail=detail,
+        hint=error.hint,
+        where=error.where or line,
+        is_transient=error.is_transient,
     )
 
 

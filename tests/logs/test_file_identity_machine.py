@@ -144,7 +144,11 @@ class Directory(RuleBasedStateMachine):
         """Truncate a file to a part of what was read: an error names it, and its user removes it. If there is a copy,
         it is read again, with a warning."""
         path = self.directory / name
-        if not path.exists() or path.stat().st_ino in self.copied:
+        others = [p for p in self.directory.glob("*.log*") if p != path]
+        if not path.exists() or any(p.suffix == ".gz" for p in others):
+            return
+        head = path.read_bytes()[:LEAST_COMMON_BYTES]
+        if any(p.read_bytes().startswith(head) for p in others):
             return
         if path.stat().st_size > LEAST_COMMON_BYTES + 500:
             self.reader.settle()

@@ -193,14 +193,19 @@ def test_a_file_that_is_copied_to_an_unrelated_name_and_emptied_is_read_once(
     assert f"{logs / 'keep'} starts with all that was read of {path}" in caplog.text
 
 
+@pytest.mark.parametrize("was_text", [False, True])
 @pytest.mark.parametrize("unpacked", [0.4, 1.0])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_file_that_is_unpacked_beside_its_archive_is_not_read_again(
-    logs: Path, reader: EngineReader, restarted: bool, unpacked: float
+    logs: Path, reader: EngineReader, restarted: bool, unpacked: float, was_text: bool
 ) -> None:
     """As `gunzip` does: the text grows while the archive is there."""
     text = json_lines("a", 0, 400)
     archive, path = logs / "a.log.1.gz", logs / "a.log.1"
+    if was_text:
+        path.write_bytes(text)
+        reader.settle()
+        path.unlink()
     archive.write_bytes(gzip.compress(text))
     reader.settle()
     if restarted:

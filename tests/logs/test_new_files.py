@@ -167,3 +167,10 @@ def test_a_copy_that_is_shorter_than_what_was_read_is_not_read_when_it_is_compre
     os.truncate(path, 0)
     append(path, new := lines("new", 0, 10))
     assert_read_once(reader, old, more, new)
+
+
+def test_the_archive_of_an_empty_file_is_no_error(tmp_path: Path) -> None:
+    reader = FileReader(tmp_path / "*")
+    (tmp_path / "a.log").write_bytes(text := lines("a", 0, 10))
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(b""))
+    assert_read_once(reader, text)
