@@ -29,6 +29,7 @@ from penstock.epoch.stages import (
     run_in_process,
 )
 from penstock.epoch.task import CacheFill, EpochTask, StateLocation, fill_cache
+from penstock.errors import ExternalError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.spark.exchange import RawBytes, exchange
@@ -45,6 +46,28 @@ class SparkStages:
         self._shipped: tuple[Plan, Broadcast[bytes]] | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
+        try:
+            return self._run(task, shares)
+        except (Py4JError, OSError) as failure:  # py4j raises what its socket does
+            if self._is_connected():
+                raise
+            raise ExternalError(
+                "SPARK_ENDED",
+                "the process of Spark has ended",
+                detail=f"{failure}.",
+                hint="Start again with the same state directory: the epoch is repeated. Spark's last lines are in "
+                "engine.log there; a kernel that was out of memory says so in its own log.",
+            ) from failure
+
+    def _is_connected(self) -> bool:
+        """Whether the JVM responds."""
+        try:
+            self._context._jsc.sc().isStopped()
+        except (Py4JError, OSError):
+            return False
+        return True
+
+    def _run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         shipped, without_plan = self._ship(task.plan), detach_plan(task)
         if task.slices == 1 and len(shares) == 1:
             # a small epoch is one task: nothing is exchanged

@@ -119,6 +119,30 @@ def test_a_run_ends_cleanly_at_ctrl_c_and_the_next_one_continues_without_countin
     assert len(set(instants)) == len(instants)
 
 
+def find_java(group: int) -> int:
+    """The process of Java in a process group."""
+    listed = subprocess.run(["ps", "-eo", "pid=,pgid=,comm="], capture_output=True, text=True, check=True)
+    processes = [line.split() for line in listed.stdout.splitlines()]
+    (found,) = (int(pid) for pid, its_group, name in processes if int(its_group) == group and name == "java")
+    return found
+
+
+def test_a_run_whose_spark_is_killed_ends_and_the_next_one_continues(
+    tmp_path: Path, started: list[Penstock]
+) -> None:
+    (tmp_path / "job.py").write_text(COUNT)
+    started.append(Penstock(tmp_path, "run", "job.py", "--master", "local[2]"))
+    wait_for_results(tmp_path / "out", started[-1])
+    os.kill(find_java(started[-1].process.pid), signal.SIGKILL)
+    code, _, err = started[-1].wait_for_end(60)
+    assert code == 3
+    assert "[SPARK_ENDED] the process of Spark has ended" in err  # after what pyspark itself says
+    started.append(Penstock(tmp_path, "run", "job.py", "--master", "local[2]", "--drain"))
+    code, _, err = started[-1].wait_for_end()
+    assert (code, err) == (0, "")
+    assert [row["count"] for row in rows(tmp_path / "out")][-1] == TOTAL
+
+
 def test_a_user_function_that_raises_is_reported_with_its_line_and_the_span(
     tmp_path: Path, started: list[Penstock]
 ) -> None:
