@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from penstock.duration import microseconds
 from penstock.errors import UserError
 from penstock.ha.schemes import Scheme, Semantics
 from penstock.query.logical import App
+from penstock.size import byte_count
 
 AppFile = Annotated[
     Path,
@@ -119,7 +120,8 @@ Conf = Annotated[
     typer.Option(
         "--conf",
         metavar="KEY=VALUE",
-        help="A Spark setting, such as spark.executor.memory=2g; may be repeated.",
+        help="A setting of Spark, such as spark.executor.memory=2g, or a limit, such as "
+        "penstock.result_log_bytes=8GB; may be repeated.",
     ),
 ]
 Reduced = Annotated[
@@ -129,30 +131,66 @@ Reduced = Annotated[
         help="The stream that agents reduce for the jobs of the file (penstock agent --reduce).",
     ),
 ]
+#: the settings of Penstock that --conf takes: limits, which are the same for every engine of a unit
+LIMITS = (
+    *("job_seconds", "job_memory_bytes", "job_result_bytes", "job_share"),
+    *("result_log_bytes", "side_output_bytes", "side_output_days", "manifests_kept", "cache_bytes"),
+    *("catch_up_seconds", "catch_up_bytes", "epoch_interval_seconds", "small_epoch_bytes"),
+)
+_WHOLE = ("manifests_kept",)
+_MOST = 1e9
 #: what Penstock sets itself, and the option for it
 _OWN = {"spark.master": "--master", "spark.app.name": None}
 
 
-def as_spark_settings(conf: list[str] | None) -> dict[str, str]:
-    """The Spark settings of --conf; the last value of a key counts."""
-    settings: dict[str, str] = {}
+def as_engine_settings(conf: list[str] | None) -> dict[str, Any]:
+    """The settings of --conf by their names in `Settings`; Spark's under `spark`. The last value of a key counts."""
+    settings: dict[str, Any] = {"spark": {}}
     for one in conf or ():
         key, equals, value = one.partition("=")
-        if not equals or not key.startswith("spark.") or not key.removeprefix("spark.").strip("."):
+        kind, _, name = key.partition(".")
+        if equals and kind == "penstock":
+            settings[name] = _as_limit(name, value)
+        elif equals and kind == "spark" and name.strip("."):
+            settings["spark"][key] = _check_not_own(key, value)
+        else:
             raise UserError(
                 "BAD_OPTION",
-                f"--conf {one!r} is not a Spark setting",
-                hint="Write for example spark.executor.memory=2g.",
+                f"--conf {one!r} is neither a setting of Spark nor one of Penstock",
+                hint="Write for example spark.executor.memory=2g or penstock.result_log_bytes=8GB.",
             )
-        if key in _OWN:
-            instead = _OWN[key]
-            raise UserError(
-                "BAD_OPTION",
-                f"{key} cannot be set with --conf",
-                hint=f"Use {instead}." if instead else "Penstock sets it itself.",
-            )
-        settings[key] = value
     return settings
+
+
+def _check_not_own(key: str, value: str) -> str:
+    if key in _OWN:
+        instead = _OWN[key]
+        raise UserError(
+            "BAD_OPTION",
+            f"{key} cannot be set with --conf",
+            hint=f"Use {instead}." if instead else "Penstock sets it itself.",
+        )
+    return value
+
+
+def _as_limit(name: str, value: str) -> int | float:
+    """The value of a limit."""
+    if name not in LIMITS:
+        raise UserError(
+            "BAD_OPTION",
+            f"penstock.{name} cannot be set with --conf",
+            hint=f"What can: {', '.join(f'penstock.{one}' for one in LIMITS)}.",
+        )
+    if name.endswith("_bytes"):
+        return byte_count(value if not value.isdigit() else int(value))
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= _MOST or (name in _WHOLE and (number < 1 or number != int(number))):
+        what = "a whole number from 1 on" if name in _WHOLE else "a number from 0 on"
+        raise UserError("BAD_OPTION", f"--conf penstock.{name}={value}: it is {what}")
+    return int(number) if name in _WHOLE else number
 
 
 def as_reduced(app: App | JobsApp, stream: str | None) -> App | JobsApp:

@@ -14,7 +14,7 @@ from penstock.catalogue.jobs_app import JobsApp
 from penstock.cli import options as o
 from penstock.cli.command_line import resume_command
 from penstock.cli.load_app import load
-from penstock.cli.options import as_interval, as_reduced, as_seconds, as_spark_settings, default_state
+from penstock.cli.options import as_engine_settings, as_interval, as_reduced, as_seconds, default_state
 from penstock.cli.run_engine import serve
 from penstock.cli.scaling_options import executor_settings
 from penstock.cli.state import remove_state_directory
@@ -73,7 +73,7 @@ def run(
     unit.check()
     epoch_seconds = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    spark = as_spark_settings(conf)
+    configured = as_engine_settings(conf)
     app = as_reduced(load(file), reduced)
     settings = Settings(
         state=state or default_state(app.name),
@@ -84,7 +84,7 @@ def run(
         checkpoint_every=as_interval(checkpoint_every) or 1,
         semantics=semantics,
         drop_state=drop_state,
-        spark=spark,
+        **configured,
     )
     if fresh:
         remove_state_directory(settings.state)

@@ -38,9 +38,9 @@ from penstock.cli.options import (
     Slices,
     State,
     StragglerTime,
+    as_engine_settings,
     as_reduced,
     as_seconds,
-    as_spark_settings,
     default_state,
 )
 from penstock.cli.run_engine import StopSignals
@@ -194,7 +194,7 @@ def serve(
         master=master,
         slices=slices,
         epoch_seconds=as_seconds(epoch, "--epoch"),
-        spark=as_spark_settings(conf),
+        **as_engine_settings(conf),
         **({} if ha else executor_settings(master, executors, elastic, manager)),
     )
     if fresh:

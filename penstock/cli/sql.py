@@ -18,7 +18,7 @@ from penstock.catalogue.explain import explain_scripts
 from penstock.catalogue.job_builder import PythonDeclarations
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.script import Script, read_script
-from penstock.cli.options import Conf, Drain, For, Master, as_seconds, as_spark_settings
+from penstock.cli.options import Conf, Drain, For, Master, as_engine_settings, as_seconds
 from penstock.cli.run_engine import StopSignals
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
@@ -50,7 +50,7 @@ def sql(
 ) -> None:
     """Run a query and print its rows, one JSON object per line, until Ctrl-C."""
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    spark = as_spark_settings(conf)
+    configured = as_engine_settings(conf)
     scripts = [read_script(with_.read_text(), str(with_))] if with_ is not None else []
     scripts.append(read_script(text))
     *before, select = tuple(s for one in scripts for s in one.statements) or (None,)
@@ -70,7 +70,7 @@ def sql(
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
         place = Path(folder) / "state"
         jobs = JobsApp("sql", f"{setup};\nCREATE JOB query AS {select.text}").on(place)
-        engine = Engine(jobs, Settings(state=place, master=master, drain=drain, spark=spark))
+        engine = Engine(jobs, Settings(state=place, master=master, drain=drain, **configured))
         stopping = StopSignals(engine)
         with Console(stderr=True).status("starting Spark") as status, stopping.signals():
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.catalogue.jobs_app import JobsApp
-from penstock.cli.options import as_interval, as_seconds
+from penstock.cli.options import LIMITS, as_interval, as_seconds
 from penstock.errors import UserError
 from penstock.ha.cost import weights_of
 from penstock.ha.launch import Launch
@@ -71,7 +71,7 @@ class UnitOptions:
                 "checkpoint_varies": every is None,
                 "straggler_seconds": as_seconds(self.straggler_time, "--straggler-time"),
             }
-            | ({"spark": settings.spark} if settings.spark else {}),
+            | _configured(settings),
         )
 
     def _recovery(self, every: int | None) -> dict[str, Any]:
@@ -83,6 +83,16 @@ class UnitOptions:
             weights_of(self.cost)
             recovery["costs"] = self.cost
         return recovery
+
+
+def _configured(settings: Settings) -> dict[str, Any]:
+    """The settings that --conf has changed."""
+    default = Settings()
+    return {
+        name: value
+        for name in ("spark", *LIMITS)
+        if (value := getattr(settings, name)) != getattr(default, name)
+    }
 
 
 def _store(where: str | Path) -> str:
