@@ -52,6 +52,7 @@ _OWN_ENTRIES = [
     "late",
     "leaped",
     "service.json",
+    "outputs.json",
     "spark",
     "commands",
     "code",

@@ -315,11 +315,17 @@ ATTACK = '<img src=x onerror="document.title=1234"><script>document.title=1234</
 
 def test_markup_in_events_names_and_queries_is_shown_and_not_executed(served: kit.Served, page: Any) -> None:
     query = f"SELECT concat('{ATTACK}', status) AS v, COUNT(*) AS `{ATTACK}` FROM clicks GROUP BY 1 WINDOWING 1 SECONDS"
-    created = httpx.post(f"{served.url}/sql", json={"sql": f"CREATE JOB hostile AS {query}"}, timeout=60)
+    created = httpx.post(
+        f"{served.url}/sql",
+        json={"sql": f"CREATE JOB hostile AS {query}"},
+        headers=served.headers,
+        timeout=60,
+    )
     assert created.status_code == 200, created.text
     # what is refused is in the lines of the log
-    httpx.post(f"{served.url}/sql", json={"sql": f"DROP JOB `{ATTACK}`"}, timeout=60)
-    httpx.get(f"{served.url}/jobs/{quote(ATTACK, safe='')}", headers={"user-agent": ATTACK}, timeout=60)
+    httpx.post(f"{served.url}/sql", json={"sql": f"DROP JOB `{ATTACK}`"}, headers=served.headers, timeout=60)
+    hostile = {**served.headers, "user-agent": ATTACK}
+    httpx.get(f"{served.url}/jobs/{quote(ATTACK, safe='')}", headers=hostile, timeout=60)
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     try:
@@ -333,4 +339,4 @@ def test_markup_in_events_names_and_queries_is_shown_and_not_executed(served: ki
             assert "1234" not in page.title(), name
         assert not dialogs
     finally:
-        httpx.post(f"{served.url}/sql", json={"sql": "DROP JOB hostile"}, timeout=60)
+        httpx.post(f"{served.url}/sql", json={"sql": "DROP JOB hostile"}, headers=served.headers, timeout=60)

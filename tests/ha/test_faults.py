@@ -16,7 +16,7 @@ import pytest
 from penstock.ha.schemes import Scheme
 from penstock.state.directory import StateDirectory
 from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
-from tests.ha.test_unit import Make, is_complete, is_running, make
+from tests.ha.test_unit import Make, is_complete, make
 
 __all__ = ["make"]  # a fixture
 
@@ -73,28 +73,6 @@ def test_an_engine_whose_clock_is_an_hour_off_takes_over(seconds: int, make: Mak
     kit.replace_leader()
     kit.wait_for_epochs()
     kit.finish()
-
-
-def test_a_store_that_is_away_for_longer_than_the_lease_stops_the_engines_and_they_come_back(
-    make: Make,
-) -> None:
-    kit = make(Scheme.passive_hot, count=LINES)
-    kit.feeder.start()
-    kit.wait_until("the unit is complete", lambda: is_complete(kit, Scheme.passive_hot))
-    kit.wait_for_epochs()
-    before, store = kit.engines(), Path(kit.unit.launch.coordination)
-    start = kit.epoch()
-    store.rename(kit.folder / "away")
-    kit.wait_until("it continues while its lease lasts", lambda: kit.epoch() > start, 30)
-    kit.wait_until("all engines have ended", lambda: not any(is_running(one.pid) for one in before.values()))
-    stopped_at = kit.epoch()
-    (kit.folder / "away").rename(store)
-    kit.wait_until("another leads", lambda: kit.leader() not in (None, *before))
-    assert kit.record().generation > 1
-    kit.wait_until("it continues", lambda: kit.epoch() > stopped_at)
-    kit.wait_until("the unit is complete again", lambda: is_complete(kit, Scheme.passive_hot))
-    kit.finish()
-    assert not kit.record().errors
 
 
 @pytest.fixture
