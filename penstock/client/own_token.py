@@ -30,28 +30,38 @@ class OwnToken(httpx.Auth):
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         if request.headers.get("accept") == "text/event-stream":
             self.forget()
-        token = self._token or (yield from self._find(request))
-        if token is None:
-            yield request
-            return
-        request.headers["authorization"] = f"Bearer {token}"
+        token = self._token or self._find()
+        if self._token is None and token is not None:
+            yield from self._have_it_proved(token, request)
+        self._authorise(request)
         response = yield request
-        if response.status_code == 401:  # it has a new token
+        renewed = self._find() if response.status_code == 401 else None
+        if renewed not in (None, token):  # the service has a new one, or was about to start
+            assert renewed is not None
             self.forget()
-            if (renewed := (yield from self._find(request))) not in (None, token):
-                request.headers["authorization"] = f"Bearer {renewed}"
-                yield request
+            yield from self._have_it_proved(renewed, request)
+            self._authorise(request)
+            yield request  # also without a token: the response to the last request is what the caller gets
 
-    def _find(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str | None]:
-        """Find the token, and have the service prove that it knows it."""
-        port = self._url.port or _PORTS.get(self._url.scheme, 0)
-        token = find_service_token(port) if is_loopback(self._url.host) else None
-        if token is None:
-            return None
+    def _find(self) -> str | None:
+        return find_service_token(self._port) if is_loopback(self._url.host) else None
+
+    def _authorise(self, request: httpx.Request) -> None:
+        request.headers.pop("authorization", None)
+        if self._token is not None:
+            request.headers["authorization"] = f"Bearer {self._token}"
+
+    def _have_it_proved(
+        self, token: str, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        """Use a token if the service proves that it knows it."""
         nonce = new_nonce()
         response = yield httpx.Request(
             "GET", self._url.join("/health"), headers={CHALLENGE: nonce}, extensions=request.extensions
         )
-        if is_proof(response.headers.get(PROOF, ""), token, port, nonce):
+        if is_proof(response.headers.get(PROOF, ""), token, self._port, nonce):
             self._token = token
-        return self._token
+
+    @property
+    def _port(self) -> int:
+        return self._url.port or _PORTS.get(self._url.scheme, 0)

@@ -34,6 +34,7 @@ from penstock.state.service_token import (
     FILE,
     PROOF,
     open_service_token,
+    own_folder,
     publish_service_token,
     read_service_token,
     renew_service_token,
@@ -208,6 +209,29 @@ def test_a_program_at_the_port_of_a_service_that_has_ended_gets_no_token(own: Ow
     finally:
         squatter.shutdown()
         squatter.server_close()
+
+
+def test_a_request_that_a_service_gets_as_it_starts_finds_the_token_then(own: Own) -> None:
+    """The connection is tried again while the service starts, and the token was not there before."""
+    link = own_folder() / f"token-{own.port}"
+    hidden = link.with_name("hidden")
+    link.rename(hidden)
+    flow = OwnToken(own.url).auth_flow(httpx.Request("GET", f"{own.url}/jobs"))
+    first = next(flow)
+    assert "authorization" not in first.headers
+    hidden.rename(link)
+    challenge = flow.send(httpx.Response(401))
+    assert challenge.url.path == "/health"
+    proof = httpx.get(challenge.url, headers=challenge.headers)
+    assert flow.send(proof).headers["authorization"] == f"Bearer {own.token}"
+
+
+def test_a_token_that_is_refused_leaves_the_caller_the_refusal(own: Own) -> None:
+    flow = OwnToken(own.url).auth_flow(httpx.Request("GET", f"{own.url}/jobs"))
+    challenge = next(flow)
+    assert "authorization" in flow.send(httpx.get(challenge.url, headers=challenge.headers)).headers
+    with pytest.raises(StopIteration):
+        flow.send(httpx.Response(401))
 
 
 def test_the_service_proves_itself_again_after_a_connection_has_failed(own: Own) -> None:
