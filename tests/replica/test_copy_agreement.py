@@ -31,7 +31,7 @@ from tests.logs.test_replicated_log import Frail, Pruned
 LINES = golden.lines(count=120)
 
 
-def program(log: Log, state: Path = Path("nowhere")) -> Program:
+def program(log: Log, state: Path) -> Program:
     events = ps.stream("events", log, golden.decoder(), time="time", lateness="5s", idle_after=None)
     counts = events.key_by("page").window("10s").count("visits")
     paths = events.key_by("user").last(3, "page").map(path=ps.col("page").list.join(">"))
@@ -64,7 +64,7 @@ def undisturbed(tmp_path: Path) -> dict[str, list[Any]]:
     for copy in (one, two):
         grow(copy, 120)
         copy.finish()
-    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "straight")
+    engine = InlineEngine(program(ps.replicated(one, two), tmp_path / "straight"), tmp_path / "straight")
     try:
         return rows(list(engine.steps()))
     finally:
@@ -74,7 +74,9 @@ def undisturbed(tmp_path: Path) -> dict[str, list[Any]]:
 @pytest.mark.slow
 def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_epochs(tmp_path: Path) -> None:
     one, two = new_copies()
-    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "leader", epoch_units=25)
+    engine = InlineEngine(
+        program(ps.replicated(one, two), tmp_path / "leader"), tmp_path / "leader", epoch_units=25
+    )
     reports: list[EpochReport] = []
     grow(one, 30)
     grow(two, 10)
@@ -85,7 +87,9 @@ def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_epochs(t
     grow(one, 100)
     reports += engine.steps()  # from where the second left off
     engine.close()
-    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "leader", epoch_units=40)
+    engine = InlineEngine(
+        program(ps.replicated(one, two), tmp_path / "leader"), tmp_path / "leader", epoch_units=40
+    )
     two.away = False
     for copy in (one, two):
         grow(copy, 120)
@@ -102,9 +106,11 @@ def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_epochs(t
     assert all(set(copies) <= {"p0", "p1"} for copies in named)
 
     one.away = False
-    InlineEngine(program(ps.replicated(one, two)), tmp_path / "replica").close()
+    InlineEngine(program(ps.replicated(one, two), tmp_path / "replica"), tmp_path / "replica").close()
     shutil.copytree(tmp_path / "leader" / "epochs", tmp_path / "replica" / "epochs", dirs_exist_ok=True)
-    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "replica", epoch_units=7)
+    engine = InlineEngine(
+        program(ps.replicated(one, two), tmp_path / "replica"), tmp_path / "replica", epoch_units=7
+    )
     again = list(engine.steps())
     engine.close()
     assert [one.events for one in again] == [one.events for one in reports]
@@ -124,7 +130,7 @@ def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
     reporter.look()
     assert len(sent) == 1  # only what has changed
     body = json.loads(json.dumps(vars(UnitEngine(1, "here", "active", reach=sent[0]))))
-    leading = program(ps.replicated(*leaders))
+    leading = program(ps.replicated(*leaders), tmp_path / "leader")
     copy_reports = reports_of(leading)
     copy_reports.apply({"e2": UnitEngine(**body).reach, "e3": {}})
     log = replicated_logs(leading)["events"]
@@ -149,7 +155,7 @@ def test_an_engine_without_any_copy_reports_that_and_is_not_waited_for(tmp_path:
     for copy in copies:
         copy.away = False
         grow(copy, 10)
-    leading = program(ps.replicated(*copies))
+    leading = program(ps.replicated(*copies), tmp_path / "leader")
     reports_of(leading).apply({"e2": sent[0]})
     assert [one.latest for one in replicated_logs(leading)["events"].partitions({})] == [10, 10]
 
@@ -188,7 +194,7 @@ def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:
 
 def copy_reporter(sent: list[Any], log: Log, folder: Path) -> CopyReporter:
     return CopyReporter(
-        program(log), SharedRecords(folder / "nothing"), lambda **fields: sent.append(fields["reach"])
+        program(log, folder), SharedRecords(folder / "nothing"), lambda **fields: sent.append(fields["reach"])
     )
 
 
@@ -210,7 +216,7 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
         grow(copy, 60)
     log = ps.replicated(*copies)
     log.clock = clock
-    leading = program(log)
+    leading = program(log, tmp_path / "state")
     sent: list[Any] = []
     lines: list[str] = []
     copy_reports = reports_of(leading, sent, lines)
@@ -269,7 +275,7 @@ def test_a_partition_that_another_engine_lacks_is_neither_idle_nor_drained() -> 
 
 def test_many_partitions_are_counted_and_an_engine_that_reaches_nothing_is_reported(tmp_path: Path) -> None:
     many = {f"p{number:02d}": ["x"] for number in range(MOST_NAMED + 3)}
-    leading = program(ps.replicated(Frail(many, finished=False), Frail(many, finished=False)))
+    leading = program(ps.replicated(Frail(many, finished=False), Frail(many, finished=False)), tmp_path)
     sent: list[Any] = []
     copy_reports = reports_of(leading, sent)
     replicated_logs(leading)["events"].partitions({})
@@ -290,7 +296,9 @@ def test_a_report_starts_at_the_leaders_offset(tmp_path: Path) -> None:
         RecordingCopy({"p0": ["x"] * 9}, finished=False),
         RecordingCopy({"p0": ["x"] * 9}, finished=False),
     )
-    reporter = CopyReporter(program(ps.replicated(*copies)), SharedRecords(tmp_path), lambda **fields: None)
+    reporter = CopyReporter(
+        program(ps.replicated(*copies), tmp_path), SharedRecords(tmp_path), lambda **fields: None
+    )
     reporter.look()
     (tmp_path / "epochs").mkdir()
     record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))
