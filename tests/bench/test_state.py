@@ -114,8 +114,9 @@ def test_memory_is_what_the_process_and_the_folders_hold(tmp_path: Path) -> None
     (tmp_path / "below").mkdir()
     with Held(tmp_path) as holding:
         (tmp_path / "below" / "file").write_bytes(bytes(1_000_000))
-        block = bytearray(b"x") * 50_000_000
-        assert holding.now() > 45_000_000 + 1_000_000
+        # much more than a kernel takes from the rest of the process meanwhile
+        block = bytearray(b"x") * 300_000_000
+        assert holding.now() > 200_000_000 + 1_000_000
         del block
-    assert holding.most > 46_000_000
+    assert holding.most > 201_000_000
     assert file_bytes(tmp_path) == 1_000_000
