@@ -152,7 +152,7 @@ async def read_head(reader: asyncio.StreamReader) -> bytes:
 # -- single requests -----------------------------------------------------------------------------
 
 
-def _headers(port: int) -> dict[str, str]:
+def own_token_header(port: int) -> dict[str, str]:
     """The header with the token that the service has made for itself; none if it has none."""
     token = find_service_token(port)
     return {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -160,7 +160,7 @@ def _headers(port: int) -> dict[str, str]:
 
 def _request(port: int, path: str, version: str = "HTTP/1.1") -> bytes:
     """A request as it is sent."""
-    headers = {"Host": "localhost", **_headers(port)}
+    headers = {"Host": "localhost", **own_token_header(port)}
     lines = [f"GET {path} {version}", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
@@ -168,7 +168,7 @@ def _request(port: int, path: str, version: str = "HTTP/1.1") -> bytes:
 def get_json(port: int, path: str) -> Any:
     """Return the reply of the service to a single request."""
     try:
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=_headers(port))
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=own_token_header(port))
         with urllib.request.urlopen(request, timeout=20) as response:
             return json.load(response)
     except OSError as failure:

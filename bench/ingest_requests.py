@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from bench.api_load import AnsweredRequests, read_head
+from bench.api_load import AnsweredRequests, own_token_header, read_head
 
 
 async def run_posts(port: int, stream: str, line: bytes, per_second: int, seconds: float) -> AnsweredRequests:
@@ -13,7 +13,12 @@ async def run_posts(port: int, stream: str, line: bytes, per_second: int, second
     connections = 32
     due_times = [number / per_second for number in range(int(seconds * per_second))]
     found, started_at = AnsweredRequests(), time.perf_counter() + 0.5
-    head = f"POST /streams/{stream}/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(line)}\r\n\r\n"
+    headers = {"Host": "localhost", "Content-Length": str(len(line)), **own_token_header(port)}
+    lines = [
+        f"POST /streams/{stream}/events HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    head = "\r\n".join(lines) + "\r\n\r\n"
 
     async def one(number: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -195,9 +195,9 @@ def test_an_engine_can_be_rolled_back_to_every_manifest_that_is_kept(index: int,
     events = kit.events(170)
     _, catalogue = _run(tmp_path, events, fold_after=1, restarts=False)
     state = StateDirectory(tmp_path)
-    before = {p.name: p.read_bytes() for p in (tmp_path / "results").iterdir()}
+    before = {p.name: p.read_bytes() for p in (tmp_path / "results").glob("*.arrow")}
     target = state.manifests.epochs()[index]
-    for path in (tmp_path / "results").iterdir():
+    for path in (tmp_path / "results").glob("*.arrow"):
         if int(path.stem) > target:
             path.unlink()
     with state.locked():
@@ -206,7 +206,7 @@ def test_an_engine_can_be_rolled_back_to_every_manifest_that_is_kept(index: int,
     engine = InlineEngine(jobs, tmp_path, epoch_units=10)
     list(engine.steps())
     engine.close()
-    assert {p.name: p.read_bytes() for p in (tmp_path / "results").iterdir()} == before
+    assert {p.name: p.read_bytes() for p in (tmp_path / "results").glob("*.arrow")} == before
     assert jobs.catalogue == catalogue
 
 
