@@ -101,7 +101,20 @@ def start(
             os.sched_setaffinity(0, before)
     started.returncode = 0  # nobody waits for it: it outlives this process
     process = find_process(started.pid)
+    if process is not None:
+        _wait_for_mark(process)
     return process or Process(started.pid, "ended")
+
+
+def _wait_for_mark(process: Process, seconds: float = 5.0) -> None:
+    """Wait until a process that was started shows its mark: the kernel reports the start of a program a moment before
+    others can read its environment, and who looks in between would not find it."""
+    deadline = time.monotonic() + seconds
+    while is_alive(process) and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if f"{MARK}=".encode() in Path(f"/proc/{process.pid}/environ").read_bytes():
+                return
+        time.sleep(0.001)
 
 
 def end(processes: Iterable[Process], deadline_seconds: float = 10.0) -> None:
