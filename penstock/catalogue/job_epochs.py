@@ -340,19 +340,15 @@ class JobEpochs:
         """Append what an epoch emits to the result log, before it is committed; returns the keys of the outputs with
         rows. `only_for_jobs`: rows that no sink gets; `last`: how many of an output's rows, at their end, are its
         latest result, where that is not all."""
-        keys = self._result_keys(record.commands)
+        with self._intake.lock:
+            jobs = self._intake.history.after(record.commands).jobs
+        keys = {name: jobs[name].result_key for name in {*rows, *only_for_jobs}}
         emitted = {keys[name]: frame for name, frame in rows.items()}
         unseen = {_UNSEEN + keys[name]: frame for name, frame in only_for_jobs.items()}
         side = {} if side_output is None else {SIDE_OUTPUT: side_output}
         counts = {keys[name]: count for name, count in last.items() if name in rows}
         self._results.append(epoch, {**emitted, **unseen, **side}, counts, record.digest)
         return frozenset(name for name, frame in {**emitted, **side}.items() if frame.height)
-
-    def _result_keys(self, commands: int) -> Mapping[str, str]:
-        """The key in the result log of each job of the catalogue after so many commands."""
-        with self._intake.lock:
-            jobs = self._intake.history.after(commands).jobs
-        return {name: entry.result_key for name, entry in jobs.items()}
 
     def recoveries(self, commands: int) -> Mapping[str, Semantics | None]:
         """The recovery that each job of the catalogue after so many commands declares, by its key in the result log."""

@@ -143,15 +143,15 @@ class ResultLog:
     def _write(
         self, path: Path, emitted: Mapping[str, pl.DataFrame], counts: Mapping[str, int], digest: str
     ) -> None:
-        content = _encode_rows(emitted, counts, digest)
-        if not path.exists() and write_once(path, stream_bytes(content).to_pybytes()):
-            return
+        if not path.exists():
+            content = _encode_rows(emitted, counts, digest)
+            if write_once(path, stream_bytes(content).to_pybytes()):
+                return
         # a repetition, or another engine of the unit was first
-        missing = {
-            name: frame for name, frame in emitted.items() if name not in self.outputs_in(_epoch_of(path))
-        }
+        present = self.outputs_in(_epoch_of(path))
+        missing = {name: frame for name, frame in emitted.items() if name not in present}
         if missing:
-            known = dict(self._read(_epoch_of(path), self.outputs_in(_epoch_of(path))))
+            known = dict(self._read(_epoch_of(path), present))
             last = {name: one.last for name, one in known.items() if one.last is not None}
             rows = {**{name: one.rows for name, one in known.items()}, **missing}
             write_whole(path, stream_bytes(_encode_rows(rows, {**counts, **last}, digest)).to_pybytes())

@@ -1,6 +1,6 @@
 """Reads when a file was created: an inode that is used again for another file was created later.
 
-Linux tells it by `statx` where the file system stores it (ext4, XFS, btrfs, tmpfs); 0 stands for a file system or
+Linux reports it by `statx` where the file system stores it (ext4, XFS, btrfs, tmpfs); 0 stands for a file system or
 platform that does not.
 """
 
